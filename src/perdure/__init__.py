@@ -1,0 +1,1 @@
+"""perdure: agents as explicit state machines that do not lose their place."""
