@@ -1,7 +1,8 @@
-"""The check of conftest.py, checked: it catches what library code does, and nothing else."""
+"""The check of loop_check.py, checked: it catches what library code does, and nothing else."""
 
 import asyncio
 import contextlib
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import anyio
 import anyio.to_thread
 import pytest
 from blockbuster import BlockingError
-from conftest import Blocked
+from loop_check import Blocked
 
 import perdure
 
@@ -118,7 +119,8 @@ def test_the_loop_that_a_command_runs_is_not_the_library_calling(blocked: Blocke
 
 
 def test_a_test_fails_by_it(tmp_path: Path) -> None:
-    (tmp_path / "conftest.py").write_bytes((Path(__file__).parent / "conftest.py").read_bytes())
+    for name in ("conftest.py", "loop_check.py"):
+        shutil.copy(Path(__file__).parent / name, tmp_path)
     (tmp_path / "test_swallows.py").write_text(
         "import contextlib\nimport perdure, pytest, time\n\n"
         "source = 'with contextlib.suppress(Exception): time.sleep(0)'\n"
