@@ -1,0 +1,111 @@
+"""A machine as the engine reads it: compiled once, at class creation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from ._calls import Declared
+from ._codec import Codec
+from ._data import DataPlan
+from ._errors import DefinitionError
+from ._states import Accept, Fire, Kind, Retry
+
+if TYPE_CHECKING:
+    from ._machine import Machine
+
+
+@attrs.frozen(kw_only=True)
+class Row:
+    """One row of the table. `guard` is given the merged data; `guard_name` is what people call it."""
+
+    event: str
+    source: str
+    dest: str
+    guard: Callable[[Any], bool] | None
+    guard_name: str | None
+
+
+@attrs.frozen(kw_only=True)
+class HandlerPlan:
+    """A handler, bound to its machine: `run(data, step)`. `lane` is "main" for a state's only handler."""
+
+    lane: str
+    run: Callable[[Any, Any], Coroutine[Any, Any, Fire]]
+
+
+@attrs.frozen(kw_only=True)
+class TimeoutPlan:
+    """A timeout event of a state, due `after` the visit began."""
+
+    event: str
+    after: timedelta
+
+
+@attrs.frozen(kw_only=True)
+class FailurePlan:
+    """A failure event of a state, and the errors that it takes (none named: any)."""
+
+    event: str
+    errors: tuple[type[BaseException], ...]
+
+
+@attrs.frozen(kw_only=True)
+class StatePlan:
+    """A state: its handlers, its rows by event (candidates in order), and the events that can come to it."""
+
+    name: str
+    final: bool
+    handlers: tuple[HandlerPlan, ...]
+    retry: Retry
+    deadline: timedelta | None
+    interruptible: bool
+    rows: Mapping[str, tuple[Row, ...]]
+    signals: tuple[str, ...]
+    timeouts: tuple[TimeoutPlan, ...]
+    failures: tuple[FailurePlan, ...]
+
+    @property
+    def waiting(self) -> bool:
+        """Nothing runs here: the thread waits for an event."""
+        return not self.handlers and not self.final
+
+
+@attrs.frozen(kw_only=True)
+class EventPlan:
+    """An event: its kind, the codec of its payload (None: it has none) and its receiver `(data, payload)`."""
+
+    name: str
+    kind: Kind
+    payload: Codec[Any] | None
+    receiver: Callable[[Any, Any], Accept] | None
+    doc: str
+
+
+@attrs.frozen(kw_only=True)
+class Definition:
+    """A machine, whole. `hash` changes with states, rows, event kinds and the names and types of fields;
+    `calls` finds a declared call by its name and by every name that it had before."""
+
+    name: str
+    version: int
+    hash: str
+    machine: type[Machine[Any, Any]]
+    data: DataPlan[Any]
+    initial: str
+    states: Mapping[str, StatePlan]
+    events: Mapping[str, EventPlan]
+    calls: Mapping[str, Declared[Any, ..., Any]]
+
+
+def definition(machine: type[Machine[Any, Any]], /) -> Definition:
+    """The compiled definition of a machine class. Raises `DefinitionError` for `Machine` itself."""
+    found = vars(machine).get("_definition")
+    if not isinstance(found, Definition):
+        raise DefinitionError(
+            f"{machine.__name__} is not a machine: subclass Machine[Data] and give it states"
+        )
+    return found

@@ -1,0 +1,297 @@
+"""States, events and transitions as they stand in the body of a machine class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, ParamSpec, Protocol, TypeAlias, overload
+
+import attrs
+from typing_extensions import Self, TypeVar
+
+from ._record import record
+
+if TYPE_CHECKING:
+    from ._machine import Machine
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+D = TypeVar("D")
+M = TypeVar("M")
+T_contra = TypeVar("T_contra", contravariant=True)
+D_co = TypeVar("D_co", covariant=True)
+M_co = TypeVar("M_co", covariant=True)
+D_contra = TypeVar("D_contra", contravariant=True)
+
+Async: TypeAlias = Coroutine[Any, Any, R]
+Guard: TypeAlias = Callable[[Any], bool] | property
+Kind: TypeAlias = Literal["fire", "signal", "timeout", "failure"]
+H = TypeVar("H", bound=Callable[[Any, Any, Any], Coroutine[Any, Any, "Fire"]])
+
+HANDLES = "__perdure_handles__"
+RECEIVES = "__perdure_receives__"
+
+
+class _Replaceable(Protocol[P]):
+    """Whatever can be copied with changes; a checker that synthesises `__replace__` types updates from it."""
+
+    def __replace__(self, *args: P.args, **kwargs: P.kwargs) -> object: ...
+
+
+class _Holds(Protocol[D_co]):
+    """Any machine, seen by its data alone (`Machine` itself is invariant in it)."""
+
+    def _data(self) -> D_co: ...
+
+
+class Of(Protocol[M_co, D_contra]):
+    """A machine class, seen as the pair of machine and data: what `Runtime.start` takes."""
+
+    def _machine(self) -> type[M_co]: ...
+    def _holds(self, data: D_contra, /) -> None: ...
+
+
+@attrs.frozen(kw_only=True)
+class Retry:
+    """How often a state's handler is tried, and how long the runtime waits between two tries.
+
+    `attempts` counts the first one too. The wait after the first failure is `delay`, then `factor` times the
+    wait before it, and never more than `max_delay`.
+    """
+
+    attempts: int = 3
+    delay: timedelta = timedelta(seconds=1)
+    factor: float = 2.0
+    max_delay: timedelta = timedelta(minutes=1)
+
+    def wait_after(self, failed: int, /) -> timedelta:
+        """The wait after the `failed`-th failed attempt (counted from 1)."""
+        wait = self.delay
+        for _ in range(failed - 1):
+            if wait >= self.max_delay or self.factor == 1 or not wait:
+                break
+            wait = min(self.max_delay, wait * self.factor)
+        return min(wait, self.max_delay)
+
+
+@attrs.frozen(kw_only=True)
+class Fire:
+    """What a handler returns: the event to fire, and the field updates that go with it."""
+
+    event: str
+    updates: Mapping[str, object]
+
+
+@attrs.frozen(kw_only=True)
+class Accept:
+    """What a receiver returns: the incoming event taken in, and the field updates that fold it into the data."""
+
+    event: str
+    updates: Mapping[str, object]
+
+
+@record
+class Failure:
+    """Why a visit failed: what the receiver of an `on_failure` event is given."""
+
+    error: str
+    message: str
+    attempts: int
+
+
+@attrs.frozen
+class Fires(Generic[P]):
+    """An event bound to its machine; calling it with field updates makes the `Fire` that a handler returns."""
+
+    event: str
+
+    def __call__(self, /, *args: P.args, **updates: P.kwargs) -> Fire:
+        return Fire(event=self.event, updates=updates)
+
+
+@attrs.frozen
+class Accepts(Generic[P]):
+    """An incoming event bound to its machine; calling it with updates makes the `Accept` of a receiver."""
+
+    event: str
+
+    def __call__(self, /, *args: P.args, **updates: P.kwargs) -> Accept:
+        return Accept(event=self.event, updates=updates)
+
+
+@attrs.frozen(kw_only=True)
+class Signal(Generic[M, T_contra]):
+    """A signal of a machine, as its class shows it (`Summarise.approve`): what `Thread.signal` takes."""
+
+    machine: type[M]
+    name: str
+
+
+class _Named:
+    """Remembers every name under which a class body binds it, so that the checks can refuse a second one."""
+
+    def __init__(self) -> None:
+        self.names: tuple[str, ...] = ()
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        if name not in self.names:
+            self.names = (*self.names, name)
+
+    @property
+    def name(self) -> str:
+        """The attribute's name in its machine; empty while it has none."""
+        return self.names[0] if self.names else ""
+
+
+class State(_Named):
+    """A state of a machine: a class attribute, which gives it its name.
+
+    `initial`: threads start here (exactly one). `final`: threads end here. `retry`: how often the handler is
+    tried. `deadline`: bounds one attempt. `interruptible`: a signal or timeout need not wait for the handler.
+    A state without a handler is one where the thread waits for an event.
+    """
+
+    def __init__(
+        self,
+        *,
+        initial: bool = False,
+        final: bool = False,
+        retry: Retry | None = None,
+        deadline: timedelta | None = None,
+        interruptible: bool = False,
+    ) -> None:
+        super().__init__()
+        self.initial = initial
+        self.final = final
+        self.retry = Retry() if retry is None else retry
+        self.deadline = deadline
+        self.interruptible = interruptible
+
+    def to(self, dest: State, *, when: Guard | None = None) -> Transition:
+        """A transition from here to `dest`, taken where the guard `when` (a derived property of the data, or a
+        pure function of it) is true on the merged data."""
+        return Transition((Arrow(source=self, dest=dest, guard=when),))
+
+    def handler(self, fn: H, /) -> H:
+        """Declare the method that does this state's work. Several of them are branches, run side by side."""
+        return _mark(fn, HANDLES, self)
+
+
+@attrs.frozen(kw_only=True)
+class Arrow:
+    """One declared transition, before names are known."""
+
+    source: State
+    dest: State
+    guard: Guard | None
+
+
+class Event(_Named):
+    """What moves a thread along one of its arrows; the class attribute's name is the event's."""
+
+    kind: ClassVar[Kind]
+
+    def __init__(self, arrows: Sequence[Arrow]) -> None:
+        super().__init__()
+        self.arrows = tuple(arrows)
+
+
+class Transition(Event):
+    """An event that a handler fires; `|` joins several sources to one event."""
+
+    kind = "fire"
+
+    def __or__(self, other: Transition, /) -> Transition:
+        return Transition(self.arrows + other.arrows)
+
+    @overload
+    def on_signal(self) -> OnSignal[None]: ...
+    @overload
+    def on_signal(self, payload: type[T], /) -> OnSignal[T]: ...
+    def on_signal(self, payload: type[Any] | None = None, /) -> OnSignal[Any]:
+        """The same transition, moved from outside by a signal with a payload of this type (or none)."""
+        return OnSignal(self.arrows, payload)
+
+    def after(self, delay: timedelta, /) -> After:
+        """The same transition, moved by the clock when a visit of the source state is `delay` old."""
+        return After(self.arrows, delay)
+
+    def on_failure(self, *errors: type[BaseException]) -> OnFailure:
+        """The same transition, taken when the attempts of the source state are used up and the last one raised
+        one of `errors` (any error where none is named)."""
+        return OnFailure(self.arrows, errors)
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any], /) -> Self: ...
+    @overload
+    def __get__(self, instance: _Holds[_Replaceable[P]], owner: type[Any], /) -> Fires[P]: ...
+    @overload
+    def __get__(self, instance: Machine[Any, Any], owner: type[Any], /) -> Fires[...]: ...
+    def __get__(self, instance: object, owner: type[Any], /) -> Self | Fires[...]:
+        return self if instance is None else Fires(self.name)
+
+
+class Incoming(Event, Generic[T]):
+    """An event that is not fired by a handler, and that may have a receiver for what it brings."""
+
+    def __init__(self, arrows: Sequence[Arrow], payload: type[T] | None) -> None:
+        super().__init__(arrows)
+        self.payload = payload
+
+    def received(self, fn: Callable[[M, D, T], Accept], /) -> Callable[[M, D, T], Accept]:
+        """Declare the receiver: a pure method that folds the payload into the data, inside the commit."""
+        return _mark(fn, RECEIVES, self)
+
+
+class OnSignal(Incoming[T]):
+    """An event that a signal brings."""
+
+    kind = "signal"
+
+    @overload
+    def __get__(self, instance: None, owner: type[M], /) -> Signal[M, T]: ...
+    @overload
+    def __get__(self, instance: _Holds[_Replaceable[P]], owner: type[Any], /) -> Accepts[P]: ...
+    @overload
+    def __get__(self, instance: Machine[Any, Any], owner: type[Any], /) -> Accepts[...]: ...
+    def __get__(self, instance: object, owner: type[Any], /) -> Signal[Any, T] | Accepts[...]:
+        return Signal[Any, T](machine=owner, name=self.name) if instance is None else Accepts(self.name)
+
+
+class OnFailure(Incoming[Failure]):
+    """An event that the failure of a visit brings."""
+
+    kind = "failure"
+
+    def __init__(self, arrows: Sequence[Arrow], errors: Sequence[type[BaseException]]) -> None:
+        super().__init__(arrows, Failure)
+        self.errors = tuple(errors)
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any], /) -> Self: ...
+    @overload
+    def __get__(self, instance: _Holds[_Replaceable[P]], owner: type[Any], /) -> Accepts[P]: ...
+    @overload
+    def __get__(self, instance: Machine[Any, Any], owner: type[Any], /) -> Accepts[...]: ...
+    def __get__(self, instance: object, owner: type[Any], /) -> Self | Accepts[...]:
+        return self if instance is None else Accepts(self.name)
+
+
+class After(Event):
+    """An event that the clock brings; nothing calls it, and it has no payload."""
+
+    kind = "timeout"
+
+    def __init__(self, arrows: Sequence[Arrow], delay: timedelta) -> None:
+        super().__init__(arrows)
+        self.delay = delay
+
+
+def _mark(fn: H2, mark: str, what: State | Event) -> H2:
+    # The function itself stays what it is, so that a subclass may override it like any other method.
+    setattr(fn, mark, (*getattr(fn, mark, ()), what))
+    return fn
+
+
+H2 = TypeVar("H2", bound=Callable[..., Any])
