@@ -1,0 +1,116 @@
+"""One set of limits for every store, checked at the edge."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from ._errors import TooLarge
+from ._records import ArtifactRow, Commit, Signal, Start
+
+MAX_WORKSPACE = 128
+"""Bytes of UTF-8 in a workspace."""
+MAX_NAME = 255
+"""Bytes of UTF-8 in a principal, namespace, memory key, signal id, effect, explicit key or artifact id."""
+MAX_ID = 512
+"""Bytes of UTF-8 in a thread id or session."""
+MAX_BODY = 16 * 1024 * 1024
+"""Bytes of one body: a log payload, items, message, memory value or signal payload."""
+MAX_OUTSIDE = 64
+"""Memory keys, checks, messages, artifacts, explicit keys and outbox entries that one commit may write."""
+
+
+def check_name(what: str, value: str, limit: int = MAX_NAME) -> None:
+    """Refuse a name that some store could not hold or show; ``TooLarge`` or ``ValueError`` names it."""
+    if not value:
+        raise ValueError(f"{what} is empty: give it at least one character")
+    try:
+        size = len(value.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} {value!r} holds a lone surrogate: it is not valid Unicode") from None
+    if size > limit:
+        raise TooLarge(f"{what} {value[:40]!r}... has {size} bytes in UTF-8: at most {limit} are allowed")
+    for character in value:
+        if unicodedata.category(character) == "Cc":
+            raise ValueError(f"{what} {value!r} holds the control character {character!r}: leave it out")
+
+
+def check_body(what: str, body: bytes | None) -> None:
+    """Refuse a body over the limit with ``TooLarge``."""
+    if body is not None and len(body) > MAX_BODY:
+        raise TooLarge(f"{what} has {len(body):,} bytes: at most {MAX_BODY:,} fit; put it into an artifact")
+
+
+def check_start(start: Start) -> None:
+    """Refuse a start that is over a limit."""
+    check_name("workspace", start.address.workspace, MAX_WORKSPACE)
+    check_name("thread id", start.address.thread_id, MAX_ID)
+    check_name("session", start.session, MAX_ID)
+    check_name("principal", start.principal)
+    thread = f"data of thread {start.address.thread_id!r}"
+    check_body(thread, start.log.payload)
+    check_body(thread, start.items)
+    for message in start.messages:
+        check_body(f"message of thread {start.address.thread_id!r}", message)
+
+
+def check_commit(commit: Commit) -> None:
+    """Refuse a commit that is over a limit, naming its thread."""
+    thread = f"thread {commit.address.thread_id!r}"
+    check_body(f"a step's record of {thread}", commit.log.payload)
+    check_body(f"what a step of {thread} appended", commit.items)
+    for message in commit.messages:
+        check_body(f"message of {thread}", message)
+    for write in commit.memory:
+        check_name(f"{thread}: memory namespace", write.namespace)
+        check_name(f"{thread}: memory key", write.key)
+        check_body(f"{thread}: memory {write.namespace}/{write.key}", write.value)
+    if len({(write.namespace, write.key) for write in commit.memory}) < len(commit.memory):
+        raise ValueError(f"one commit of {thread} writes a memory key twice: write its last value only")
+    for artifact in commit.artifacts:
+        check_artifact(artifact)
+    for key in commit.keys:
+        check_name(f"{thread}: effect", key.effect)
+        check_name(f"{thread}: key of effect {key.effect!r}", key.key)
+        check_body(f"{thread}: outcome of {key.effect!r}", key.outcome)
+    for sent in commit.outbox:
+        check_name(f"{thread}: workspace written to", sent.target.workspace, MAX_WORKSPACE)
+        check_name(f"{thread}: thread id written to", sent.target.thread_id, MAX_ID)
+        check_body(f"what {thread} sends to {sent.target.thread_id!r}", sent.payload)
+    check_outside(commit)
+
+
+def check_outside(commit: Commit) -> None:
+    """Refuse a commit that writes too many rows outside of its thread."""
+    outside = sum(
+        len(part)
+        for part in (
+            commit.messages,
+            commit.memory,
+            commit.checks,
+            commit.artifacts,
+            commit.dropped_artifacts,
+            commit.keys,
+            commit.outbox,
+        )
+    )
+    if outside > MAX_OUTSIDE:
+        raise TooLarge(
+            f"one step of thread {commit.address.thread_id!r} writes {outside} memory keys, messages and "
+            f"other outside rows: at most {MAX_OUTSIDE} fit into a commit; split the step"
+        )
+
+
+def check_artifact(artifact: ArtifactRow) -> None:
+    """Refuse an artifact record that is over a limit."""
+    check_name("workspace", artifact.workspace, MAX_WORKSPACE)
+    check_name("artifact id", artifact.id)
+    check_name(f"principal of artifact {artifact.id!r}", artifact.principal)
+    check_name(f"media type of artifact {artifact.id!r}", artifact.media_type)
+
+
+def check_signal(signal: Signal) -> None:
+    """Refuse a signal that is over a limit."""
+    check_name("workspace", signal.address.workspace, MAX_WORKSPACE)
+    check_name("thread id", signal.address.thread_id, MAX_ID)
+    check_name("signal id", signal.id)
+    check_body(f"signal {signal.id!r}", signal.payload)

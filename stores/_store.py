@@ -1,0 +1,127 @@
+"""The store's seam: a claim in, one commit out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol, TypeVar
+
+from ._records import (
+    ArtifactRow,
+    Claimed,
+    ClaimRequest,
+    Commit,
+    Delivered,
+    Micros,
+    Page,
+    Query,
+    Release,
+    Signal,
+    Start,
+    Started,
+    WorkerRow,
+)
+
+R = TypeVar("R")
+
+
+class Store(Protocol):
+    """Where threads, memory and records live.
+
+    ``async with store`` opens it; calls outside of that are the caller's mistake.
+
+    Atomic: each ``start``, ``commit`` and ``deliver`` lands whole or not at all, and is durable before it
+    returns. Ordered: writes to one thread land in the order in which they were called. Repeatable: the
+    identical call made again, whatever became of the first, changes nothing more and answers the same.
+    Independent: where several writes share a transaction, each is judged alone. Cancelling a caller never
+    withdraws a write that was begun.
+
+    Every method may raise ``StoreUnavailable`` (nothing was written), and those that write ``TooLarge`` and,
+    for a name that no store can hold, ``ValueError`` (nothing was written in both cases) and
+    ``OutcomeUnknown`` (send the identical write again). ``claim`` alone is not repeatable: where its reply
+    was lost, ``Threads(owner=...)`` finds what was claimed, to be released.
+
+    Names are compared by their characters as they are: case, accents and spaces count. Texts are ordered
+    by code point.
+    """
+
+    async def __aenter__(self) -> Store:
+        """Open the store, create or migrate its schema under a lock; ``StoreUnreadable`` where it cannot."""
+        ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Finish the writes that were begun, and close."""
+        ...
+
+    async def start(self, start: Start, /) -> Started:
+        """Create a thread; where its address is taken, change nothing and answer with the thread there.
+
+        Signals that came before are its inbox, and where it starts waiting they make it due at once.
+        ``session_since`` is set to the session's last number before this start's own messages. The epoch
+        is 1 where ``start.owner`` claims it and 0 where nobody does.
+        """
+        ...
+
+    async def claim(self, request: ClaimRequest, /) -> Claimed:
+        """Claim runnable and due threads for a worker, each with its epoch one higher.
+
+        Runnable: running without an owner, or owned by a worker that is dead, that is, one named in
+        ``request.dead``, without a row, ended, or silent for longer than its lease by the store's clock.
+        Due: waiting with ``wake`` not after now, and nobody who lives owns it. A claimed thread is
+        ``running``. Each take-over of a *running* thread from a dead worker that did not end in good order
+        adds one to ``crashes``. Which threads come first where there are more than ``limit`` is the store's
+        choice, but no thread is left out for good. Two claims never get one thread at one epoch.
+        """
+        ...
+
+    async def commit(self, commit: Commit, /) -> None:
+        """Land one commit, set ``crashes`` to 0, and append its log row.
+
+        ``StaleClaim`` where incarnation, epoch or position is not the thread's, where there is no such
+        thread, or where the claim was given up; but a commit whose log row (incarnation, position, epoch,
+        head) is already there is a no-op, also after the epoch moved. ``MemoryMoved`` and ``KeyTaken`` where
+        a condition fails. Judged in this order; nothing is written then.
+
+        The standing is what the commit says, but a thread left waiting with an inbox entry after
+        ``inbox_seen`` is due at once: its ``wake`` is the store's clock where it would be later or None.
+        """
+        ...
+
+    async def release(self, releases: Sequence[Release], /) -> None:
+        """Give claims up as they stand. Stale ones are ignored."""
+        ...
+
+    async def deliver(self, signal: Signal, /) -> Delivered:
+        """Put a signal into an inbox, once by id, and make a waiting thread due at once.
+
+        Due at once: its ``wake`` becomes the store's clock, where it is later or None. A signal that is
+        there already changes nothing.
+
+        ``SignalConflict`` where the id holds another digest; ``ThreadEnded`` where the thread has ended and
+        the id is new.
+        """
+        ...
+
+    async def beat(self, worker: WorkerRow, /) -> Micros:
+        """Insert or renew a worker's row, with ``beat`` set to the store's clock, which is returned.
+
+        A row with ``ended`` set stays as a sign that the process left in good order, and a late beat
+        without it does not take it back. Other rows, silent for more than a day, that own no thread are
+        dropped.
+        """
+        ...
+
+    async def upload(self, artifact: ArtifactRow, /) -> None:
+        """Record an artifact that no thread's commit records. An id that is there already is left alone."""
+        ...
+
+    async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:
+        """Answer a query, at most ``limit`` rows, from behind the cursor ``after``. Never blocks writers.
+
+        What other calls write between two pages neither repeats a row nor leaves out one that was there
+        all along. A filter that matches nothing gives no rows, an empty text too. ``ValueError`` for a
+        limit under 1 and for an ``after`` that is no cursor.
+        """
+        ...
