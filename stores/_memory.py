@@ -1,0 +1,415 @@
+"""A store in plain dicts: the readable model of what every store does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import TypeVar
+
+from attrs import evolve
+
+from ._clock import system_clock
+from ._errors import KeyTaken, MemoryMoved, SignalConflict, StaleClaim, ThreadEnded
+from ._limits import check_artifact, check_commit, check_signal, check_start
+from ._memory_tables import Tables, checkpoint
+from ._records import (
+    Address,
+    ArtifactRow,
+    Claim,
+    Claimed,
+    ClaimRequest,
+    Commit,
+    Delivered,
+    InboxRow,
+    ItemsRow,
+    KeyRow,
+    KeyWrite,
+    MemoryRow,
+    MemoryWrite,
+    MessageRow,
+    Micros,
+    Page,
+    Query,
+    Release,
+    Signal,
+    Standing,
+    Start,
+    Started,
+    ThreadRow,
+    WorkerRow,
+)
+
+R = TypeVar("R")
+
+DAY = 24 * 3600 * 1_000_000
+PENDING = 100
+"""How many pending inbox entries come with a claim."""
+
+
+class MemoryStore:
+    """Threads, memory and records for as long as this object lives; several workers may share it.
+
+    ``clock`` gives microseconds since the epoch, UTC. Every call is judged and applied before anything
+    else runs, and gives way to others once before it returns.
+    """
+
+    def __init__(self, clock: Callable[[], Micros] = system_clock) -> None:
+        self._clock = clock
+        self._tables = Tables()
+
+    async def __aenter__(self) -> MemoryStore:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    async def start(self, start: Start, /) -> Started:
+        check_start(start)
+        tables = self._tables
+        if start.address not in tables.threads:
+            self._create(start)
+        thread = tables.threads[start.address]
+        created = thread.incarnation == start.incarnation
+        inbox = tables.pending(start.address)[:PENDING] if created and start.owner is not None else []
+        await _give_way()
+        return Started(created=created, thread=thread, inbox=tuple(inbox))
+
+    async def claim(self, request: ClaimRequest, /) -> Claimed:
+        now = self._clock()
+        mine = [row for row in self._tables.threads.values() if self._eligible(row, request, now)]
+        ready = [row for row in mine if _ready(row, request, now)]
+        suspects = [row for row in ready if row.crashes >= request.suspect_from]
+        others = [row for row in ready if row.crashes < request.suspect_from]
+        chosen = suspects[:1] if request.suspects else _longest_due_first(others)[: request.limit]
+        claims = tuple(self._take(row, request, now) for row in chosen)
+        left = [self._tables.threads[row.address] for row in mine if row not in suspects]
+        wakes = [row.standing.wake for row in left if row.standing.status == "waiting"]
+        await _give_way()
+        return Claimed(
+            claims=claims,
+            now=now,
+            next_wake=None
+            if request.only
+            else min((wake for wake in wakes if wake is not None), default=None),
+            suspects=len(suspects) > (len(claims) if request.suspects else 0),
+        )
+
+    async def commit(self, commit: Commit, /) -> None:
+        check_commit(commit)
+        if not self._landed(commit):
+            self._judge(commit)
+            self._apply(commit)
+        await _give_way()
+
+    async def release(self, releases: Sequence[Release], /) -> None:
+        for release in releases:
+            thread = self._tables.threads.get(release.address)
+            if thread is None or not _holds(thread, release.incarnation, release.epoch):
+                continue
+            standing = evolve(thread.standing, status=release.status, wake=release.wake)
+            standing = self._due_at_once(standing, release.inbox_seen < thread.inbox)
+            self._tables.threads[release.address] = evolve(thread, owner=None, standing=standing)
+        await _give_way()
+
+    async def deliver(self, signal: Signal, /) -> Delivered:
+        check_signal(signal)
+        inbox = self._tables.inbox[signal.address]
+        row = next((row for row in inbox if row.id == signal.id), None)
+        new = row is None
+        if row is None:
+            row = self._accept(signal)
+        elif row.digest != signal.digest:
+            raise SignalConflict(
+                f"signal {signal.id!r} of thread {signal.address.thread_id!r} was accepted before, as event "
+                f"{row.event!r} or with another payload: give another signal another id"
+            )
+        thread = self._tables.threads.get(signal.address)
+        await _give_way()
+        return Delivered(row=row, new=new, thread=thread)
+
+    async def beat(self, worker: WorkerRow, /) -> Micros:
+        now = self._clock()
+        workers = self._tables.workers
+        known = workers.get(worker.id)
+        ended = worker.ended if known is None or known.ended is None else known.ended
+        workers[worker.id] = evolve(worker, beat=now, ended=ended)
+        owners = {thread.owner for thread in self._tables.threads.values()}
+        for row in list(workers.values()):
+            if now - row.beat > DAY and row.id not in owners:
+                del workers[row.id]
+        await _give_way()
+        return now
+
+    async def upload(self, artifact: ArtifactRow, /) -> None:
+        check_artifact(artifact)
+        self._tables.artifacts.setdefault((artifact.workspace, artifact.id), artifact)
+        await _give_way()
+
+    async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:
+        page = self._tables.page(query, after, limit)
+        await _give_way()
+        return page
+
+    def _create(self, start: Start) -> None:
+        tables = self._tables
+        inbox = len(tables.inbox[start.address])
+        tables.threads[start.address] = ThreadRow(
+            address=start.address,
+            incarnation=start.incarnation,
+            machine=start.machine,
+            standing=self._due_at_once(start.standing, inbox > 0),
+            n=1,
+            epoch=0 if start.owner is None else 1,
+            owner=start.owner,
+            head=start.log.head,
+            session=start.session,
+            session_since=len(tables.messages[start.address.workspace, start.session]),
+            principal=start.principal,
+            parent=start.parent,
+            started=start.started,
+            crashes=0,
+            inbox=inbox,
+            created=start.log.at,
+            updated=start.log.at,
+        )
+        tables.log[start.address].append(start.log)
+        self._add_items(start.address, start.log.n, start.items)
+        self._add_messages(start.address, start.incarnation, start.session, start.messages, start.log.at)
+
+    def _eligible(self, row: ThreadRow, request: ClaimRequest, now: Micros) -> bool:
+        """The request is about this thread, and nobody who lives has it."""
+        newest = request.machines.get(row.machine)
+        return (
+            newest is not None
+            and row.standing.version <= newest
+            and request.only in (None, row.address)
+            and (row.owner is None or self._is_dead(row.owner, request, now))
+        )
+
+    def _is_dead(self, owner: str, request: ClaimRequest, now: Micros) -> bool:
+        if owner == request.worker:
+            return False
+        worker = self._tables.workers.get(owner)
+        if worker is None or worker.ended is not None or owner in request.dead:
+            return True
+        return now - worker.beat > worker.lease
+
+    def _take(self, row: ThreadRow, request: ClaimRequest, now: Micros) -> Claim:
+        worker = self._tables.workers.get(row.owner) if row.owner is not None else None
+        left_in_order = row.owner is None or (worker is not None and worker.ended is not None)
+        crashed = row.standing.status == "running" and not left_in_order
+        thread = evolve(
+            row,
+            epoch=row.epoch + 1,
+            owner=request.worker,
+            crashes=row.crashes + crashed,
+            standing=evolve(row.standing, status="running"),
+        )
+        self._tables.threads[row.address] = thread
+        standing = thread.standing
+        return Claim(
+            thread=thread,
+            log=tuple(
+                entry
+                for entry in self._tables.log[row.address]
+                if entry.seq == standing.seq or (checkpoint(entry) and entry.n >= standing.base)
+            ),
+            items=tuple(self._tables.items[row.address]),
+            inbox=tuple(self._tables.pending(row.address)[:PENDING]),
+            taken_from=row.owner,
+        )
+
+    def _landed(self, commit: Commit) -> bool:
+        thread = self._tables.threads.get(commit.address)
+        log = self._tables.log[commit.address]
+        if thread is None or thread.incarnation != commit.incarnation or commit.log.n >= len(log):
+            return False
+        row = log[commit.log.n]
+        return row.epoch == commit.epoch and row.head == commit.log.head
+
+    def _judge(self, commit: Commit) -> None:
+        """Raise what stands against the commit; nothing has been written yet."""
+        thread = self._tables.threads.get(commit.address)
+        if thread is None or not _holds(thread, commit.incarnation, commit.epoch) or thread.n != commit.log.n:
+            raise StaleClaim(_stale(commit, thread))
+        self._judge_memory(commit)
+        self._apply_keys(commit, dict(self._tables.keys))
+
+    def _judge_memory(self, commit: Commit) -> None:
+        workspace = commit.address.workspace
+        wanted = [(write.namespace, write.key, write.expected) for write in commit.memory]
+        wanted += [(check.namespace, check.key, check.version) for check in commit.checks]
+        moved: dict[tuple[str, str], MemoryRow | None] = {}
+        for namespace, key, version in wanted:
+            history = self._tables.memory[workspace, namespace, key]
+            if len(history) != version:
+                moved[namespace, key] = history[-1] if history else None
+        if moved:
+            rows = [row for row in moved.values() if row is not None]
+            raise MemoryMoved(rows, [name for name, row in moved.items() if row is None])
+
+    def _apply_keys(self, commit: Commit, keys: dict[tuple[str, str, str], KeyRow]) -> None:
+        for write in commit.keys:
+            name = (commit.address.workspace, write.effect, write.key)
+            row = keys.get(name)
+            ours = row is not None and _visit_of(row) == _visit_of(_claimed_key(commit, write))
+            if write.action == "claim" and row is None:
+                keys[name] = _claimed_key(commit, write)
+            elif write.action == "claim" and row is not None and not ours:
+                raise KeyTaken(row)
+            elif write.action == "outcome" and row is not None and ours:
+                keys[name] = evolve(row, outcome=write.outcome, expires=write.expires)
+            elif write.action == "free" and ours:
+                del keys[name]
+
+    def _apply(self, commit: Commit) -> None:
+        """Write the whole commit; nothing in here refuses."""
+        tables, address, at = self._tables, commit.address, commit.log.at
+        thread = tables.threads[address]
+        tables.threads[address] = evolve(
+            thread,
+            standing=self._due_at_once(commit.standing, commit.inbox_seen < thread.inbox),
+            n=thread.n + 1,
+            owner=None if commit.release else thread.owner,
+            head=commit.log.head,
+            crashes=0,
+            updated=at,
+        )
+        tables.log[address].append(commit.log)
+        inbox = tables.inbox[address]
+        for number in commit.consumed:
+            inbox[number - 1] = evolve(inbox[number - 1], consumed=commit.log.seq)
+        self._add_items(address, commit.log.n, commit.items)
+        self._add_messages(address, commit.incarnation, commit.session, commit.messages, at)
+        for write in commit.memory:
+            history = tables.memory[address.workspace, write.namespace, write.key]
+            history.append(_memory_row(commit, write))
+        self._apply_artifacts(commit)
+        self._apply_keys(commit, tables.keys)
+        tables.outbox[address].extend(commit.outbox)
+
+    def _apply_artifacts(self, commit: Commit) -> None:
+        artifacts = self._tables.artifacts
+        for id_ in commit.dropped_artifacts:
+            row = artifacts.get((commit.address.workspace, id_))
+            if row is not None and row.incarnation == commit.incarnation:
+                del artifacts[row.workspace, row.id]
+        for artifact in commit.artifacts:
+            artifacts.setdefault((artifact.workspace, artifact.id), artifact)
+
+    def _accept(self, signal: Signal) -> InboxRow:
+        thread = self._tables.threads.get(signal.address)
+        if thread is not None and thread.standing.status == "ended":
+            raise ThreadEnded(
+                f"thread {signal.address.thread_id!r} has ended in state {thread.standing.state!r}: "
+                f"it takes no new signal ({signal.id!r})"
+            )
+        inbox = self._tables.inbox[signal.address]
+        row = InboxRow(
+            number=len(inbox) + 1,
+            id=signal.id,
+            event=signal.event,
+            payload=signal.payload,
+            digest=signal.digest,
+            at=self._clock(),
+        )
+        inbox.append(row)
+        if thread is not None:
+            standing = self._due_at_once(thread.standing, True)
+            self._tables.threads[signal.address] = evolve(thread, inbox=row.number, standing=standing)
+        return row
+
+    def _due_at_once(self, standing: Standing, news: bool) -> Standing:
+        """A waiting thread with something in its inbox that nobody has examined is due now."""
+        if standing.status != "waiting" or not news:
+            return standing
+        now = self._clock()
+        return evolve(standing, wake=now if standing.wake is None else min(standing.wake, now))
+
+    def _add_items(self, address: Address, n: int, items: bytes | None) -> None:
+        if items is not None:
+            self._tables.items[address].append(ItemsRow(n=n, payload=items))
+
+    def _add_messages(
+        self, address: Address, incarnation: bytes, session: str, messages: Sequence[bytes], at: Micros
+    ) -> None:
+        talk = self._tables.messages[address.workspace, session]
+        for payload in messages:
+            talk.append(
+                MessageRow(
+                    workspace=address.workspace,
+                    session=session,
+                    number=len(talk) + 1,
+                    thread_id=address.thread_id,
+                    incarnation=incarnation,
+                    payload=payload,
+                    at=at,
+                )
+            )
+
+
+async def _give_way() -> None:
+    """Let others run once, after the work is done: a caller cancelled here has written all the same."""
+    await asyncio.sleep(0)
+
+
+def _holds(thread: ThreadRow, incarnation: bytes, epoch: int) -> bool:
+    return thread.incarnation == incarnation and thread.epoch == epoch and thread.owner is not None
+
+
+def _ready(row: ThreadRow, request: ClaimRequest, now: Micros) -> bool:
+    standing = row.standing
+    if request.only is not None:
+        return standing.status != "ended"
+    due = standing.status == "waiting" and standing.wake is not None and standing.wake <= now
+    return due or standing.status == "running"
+
+
+def _longest_due_first(rows: Iterable[ThreadRow]) -> list[ThreadRow]:
+    return sorted(rows, key=lambda row: row.updated if row.standing.wake is None else row.standing.wake)
+
+
+def _stale(commit: Commit, thread: ThreadRow | None) -> str:
+    what = f"a commit to thread {commit.address.thread_id!r} at epoch {commit.epoch}, position {commit.log.n}"
+    if thread is None or thread.incarnation != commit.incarnation:
+        return f"{what} is refused: there is no such thread any more, or another one under its id"
+    held = f"claimed by {thread.owner!r}" if thread.owner is not None else "claimed by nobody"
+    return f"{what} is refused: the thread is at epoch {thread.epoch}, position {thread.n}, {held}"
+
+
+def _memory_row(commit: Commit, write: MemoryWrite) -> MemoryRow:
+    return MemoryRow(
+        workspace=commit.address.workspace,
+        namespace=write.namespace,
+        key=write.key,
+        version=write.expected + 1,
+        value=write.value,
+        at=commit.log.at,
+        thread_id=commit.address.thread_id,
+        seq=commit.log.seq,
+        principal=commit.principal,
+        expires=write.expires,
+    )
+
+
+def _claimed_key(commit: Commit, write: KeyWrite) -> KeyRow:
+    return KeyRow(
+        workspace=commit.address.workspace,
+        effect=write.effect,
+        key=write.key,
+        arguments=write.arguments,
+        salt=write.salt,
+        thread_id=commit.address.thread_id,
+        incarnation=commit.incarnation,
+        seq=commit.visit,
+        outcome=write.outcome,
+        at=commit.log.at,
+        expires=write.expires,
+    )
+
+
+def _visit_of(row: KeyRow) -> tuple[str, bytes, int]:
+    return row.thread_id, row.incarnation, row.seq

@@ -1,0 +1,54 @@
+"""From a store's URL to the store."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from ._clock import system_clock
+from ._errors import BadStoreURL
+from ._memory import MemoryStore
+from ._records import Micros
+from ._store import Store
+
+SHAPES = "write memory://, sqlite:///relative/path.db or sqlite:////absolute/path.db"
+
+
+def open_store(url: str, *, clock: Callable[[], Micros] = system_clock) -> Store:
+    """Make the store that ``url`` names; ``async with`` opens it, and nothing is touched before.
+
+    ``memory://`` is a new ``MemoryStore``. ``sqlite:///PATH`` is the file ``PATH``, taken as it is written,
+    relative to the working directory unless it begins with a slash. ``BadStoreURL`` for anything else; what
+    it says never repeats the URL, which may hold a password. ``clock`` gives microseconds since the epoch.
+    """
+    scheme, found, rest = url.partition("://")
+    if not found or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]{0,31}", scheme):
+        raise BadStoreURL(f"this is no store URL: {SHAPES}")
+    match scheme.lower():
+        case "memory":
+            if rest:
+                raise BadStoreURL("memory:// takes nothing behind it: each is a new, empty store")
+            return MemoryStore(clock)
+        case "sqlite":
+            from ._sqlite import SQLiteStore
+
+            return SQLiteStore(_sqlite_path(rest), clock=clock)
+        case other:
+            raise BadStoreURL(f"no store is known for {other}:// URLs: {SHAPES}")
+
+
+def _sqlite_path(rest: str) -> str:
+    host, slash, path = rest.partition("/")
+    if host or not slash:
+        raise BadStoreURL(
+            "a sqlite URL has three slashes before a relative path and four before an absolute one"
+        )
+    if not path or path.endswith("/"):
+        raise BadStoreURL(
+            "this sqlite URL names no file: sqlite:///perdure.db is one in the working directory"
+        )
+    if path == ":memory:":
+        raise BadStoreURL("SQLite's own memory files are not supported: write memory://")
+    if "?" in path or "#" in path or "\0" in path:
+        raise BadStoreURL("a sqlite URL takes no options, and its path no '?', '#' or NUL: rename the file")
+    return path
