@@ -38,7 +38,7 @@ demo: $(VENV)/run
 	@$(BIN)/perdure demo
 
 crash: $(VENV)/dev
-	@$(BIN)/pytest --sweep=full tests/crash tests/simulation
+	@$(BIN)/pytest --full-sweep tests/crash tests/simulation
 
 bench: $(VENV)/dev
 	@$(BIN)/python -m bench

@@ -6,6 +6,16 @@ import pytest
 from loop_check import Blocked
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full-sweep", action="store_true", help="every point and seed, as make crash does")
+
+
+@pytest.fixture(scope="session")
+def full_sweep(request: pytest.FixtureRequest) -> bool:
+    """Whether a sweep takes every point and seed, or the quick sample of `make test`."""
+    return bool(request.config.getoption("--full-sweep"))
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
