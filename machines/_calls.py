@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, overload
 
@@ -111,7 +110,7 @@ class _Function(Declared[X_contra, P, R_co]):
         self.renamed = (renamed,) if isinstance(renamed, str) else tuple(renamed)
         self._resolved: _Resolved | None = None
         signature_of(fn, self.label)
-        functools.update_wrapper(self, fn)
+        self.__doc__, self.__module__, self.__wrapped__ = fn.__doc__, fn.__module__, fn
 
     def __repr__(self) -> str:
         return f"<{self.label}>"
@@ -158,8 +157,8 @@ class _Function(Declared[X_contra, P, R_co]):
 
 
 class Read(_Function[X_contra, P, R_co]):
-    """A declared call that only looks. `lookup_of` is the effect that it is the lookup of, if it is one: such a
-    read is asked by the runtime, its `result` is the effect's, and a machine lists the effect instead."""
+    """A declared call that only looks. `lookup_of` is the effect that it is the lookup of, if it is one: such
+    a read is asked by the runtime, its `result` is the effect's, and a machine lists the effect instead."""
 
     kind = "read"
 
@@ -240,14 +239,16 @@ class Effect(_Function[X_contra, P, R_co]):
             asked, own = (signature_of(call.fn, call.label) for call in (self._lookup, self))
             if [(p.name, p.kind) for p in asked] != [(p.name, p.kind) for p in own]:
                 raise DefinitionError(
-                    f"{self._lookup.label}: it is asked with the arguments of {self.label}, and so must have the "
+                    f"{self._lookup.label}: it is asked with the arguments of {self.label}, and so must have "
+                    "the "
                     f"same parameters: {', '.join(str(p) for p in own) or 'none but `call`'}"
                 )
 
     def _check(self) -> None:
         if self.idempotent and self.repeatable:
             raise DefinitionError(
-                f"{self.label}: idempotent=True says that the receiver remembers the key, repeatable=True that it "
+                f"{self.label}: idempotent=True says that the receiver remembers the key, repeatable=True "
+                "that it "
                 "does not and that twice is harmless; give one"
             )
         if self.key_lifetime is not None and not self.idempotent:
@@ -257,9 +258,8 @@ class Effect(_Function[X_contra, P, R_co]):
         for name in ("key_lifetime", "key_retention", "deadline"):
             _positive(self.label, name, getattr(self, name))
         _duration(self.label, "settle", self.settle)
-        for error in self.not_done:
-            if not (isinstance(error, type) and issubclass(error, BaseException)):
-                raise DefinitionError(f"{self.label}: not_done= takes exception classes, not {error!r}")
+        for wrong in not_errors(self.not_done):
+            raise DefinitionError(f"{self.label}: not_done= takes exception classes, not {wrong!r}")
 
 
 class Keyed(Declared[X_contra, P, R_co]):
@@ -334,8 +334,8 @@ def effect(
 ) -> Any:
     """Declare a call that changes something outside.
 
-    `idempotent`: its receiver remembers the key (for `key_lifetime`, where it forgets). `repeatable`: doing it
-    twice is harmless, late arrivals are not. `not_done`: errors that mean it did not happen, and will not.
+    `idempotent`: its receiver remembers the key (for `key_lifetime`, where it forgets). `repeatable`: doing
+    it twice is harmless, late arrivals are not. `not_done`: errors that mean it did not happen, and will not.
     `deadline`: how long one issue may take. `settle`: how long after its client is gone a request may still
     act. `key_retention`: how long an explicit key outlives the journal. `renamed`: names under which older
     records hold it.
@@ -362,6 +362,11 @@ def _plain_name(fn: object, kind: str) -> str:
     if not (inspect.isfunction(fn) and inspect.iscoroutinefunction(fn)):
         raise DefinitionError(f"{kind} {name or repr(fn)}: declare an `async def` function with @{kind}")
     return fn.__name__
+
+
+def not_errors(errors: Iterable[object]) -> Iterator[object]:
+    """Those that are not exception classes."""
+    return (each for each in errors if not (isinstance(each, type) and issubclass(each, BaseException)))
 
 
 def _duration(label: str, name: str, value: object) -> None:

@@ -23,7 +23,7 @@ _SINGLE = (_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
 
 @attrs.frozen(kw_only=True)
 class Parameters:
-    """Every parameter after `call`, in the order of their names (which is the order of the canonical JSON)."""
+    """Every parameter after `call`, in the order of their names, which is that of the canonical JSON."""
 
     call: str
     positional: tuple[str, ...]
@@ -65,7 +65,8 @@ class Parameters:
     ) -> Mapping[str, object]:
         if len(args) > len(self.positional):
             raise BadCall(
-                f"{where}: {self.call}() takes {len(self.positional)} arguments by position, {len(args)} given"
+                f"{where}: {self.call}() takes {len(self.positional)} arguments by position, {len(args)} "
+                "given"
             )
         bound = {**self.defaults, **dict(zip(self.positional, args, strict=False))}
         given = set(self.positional[: len(args)])
@@ -111,7 +112,8 @@ def signature_of(fn: Callable[..., Any], call: str) -> list[inspect.Parameter]:
     for parameter in parameters[1:]:
         if parameter.kind not in _SINGLE:
             raise DefinitionError(
-                f"{call}({parameter}): arguments are recorded by name, so that *args, **kwargs and positional-only "
+                f"{call}({parameter}): arguments are recorded by name, so that *args, **kwargs and "
+                "positional-only "
                 "parameters cannot be; name each parameter"
             )
     return parameters[1:]
@@ -122,6 +124,7 @@ def type_hints(fn: Callable[..., Any], call: str) -> dict[str, Any]:
         return get_type_hints(fn, include_extras=True)
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
         raise DefinitionError(
-            f"{call}: an annotation cannot be resolved ({error}); the types that it names must be importable at "
+            f"{call}: an annotation cannot be resolved ({error}); the types that it names must be importable "
+            "at "
             "run time, from module level"
         ) from error

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, ParamSpec, Protocol, TypeAlias, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeAlias,
+    overload,
+)
 
 import attrs
-from typing_extensions import Self, TypeVar
+from typing_extensions import TypeVar
 
 from ._record import record
 
@@ -85,7 +96,7 @@ class Fire:
 
 @attrs.frozen(kw_only=True)
 class Accept:
-    """What a receiver returns: the incoming event taken in, and the field updates that fold it into the data."""
+    """What a receiver returns: the incoming event taken in, and the updates that fold it into the data."""
 
     event: str
     updates: Mapping[str, object]
@@ -102,7 +113,7 @@ class Failure:
 
 @attrs.frozen
 class Fires(Generic[P]):
-    """An event bound to its machine; calling it with field updates makes the `Fire` that a handler returns."""
+    """An event bound to its machine; calling it with updates makes the `Fire` that a handler returns."""
 
     event: str
 
@@ -169,8 +180,8 @@ class State(_Named):
         self.interruptible = interruptible
 
     def to(self, dest: State, *, when: Guard | None = None) -> Transition:
-        """A transition from here to `dest`, taken where the guard `when` (a derived property of the data, or a
-        pure function of it) is true on the merged data."""
+        """A transition from here to `dest`, taken where the guard `when` (a derived property of the data, or
+        a pure function of it) is true on the merged data."""
         return Transition((Arrow(source=self, dest=dest, guard=when),))
 
     def handler(self, fn: H, /) -> H:
@@ -191,6 +202,7 @@ class Event(_Named):
     """What moves a thread along one of its arrows; the class attribute's name is the event's."""
 
     kind: ClassVar[Kind]
+    payload: type[Any] | None = None
 
     def __init__(self, arrows: Sequence[Arrow]) -> None:
         super().__init__()
@@ -218,8 +230,8 @@ class Transition(Event):
         return After(self.arrows, delay)
 
     def on_failure(self, *errors: type[BaseException]) -> OnFailure:
-        """The same transition, taken when the attempts of the source state are used up and the last one raised
-        one of `errors` (any error where none is named)."""
+        """The same transition, taken when the attempts of the source state are used up and the last one
+        raised one of `errors` (any error where none is named)."""
         return OnFailure(self.arrows, errors)
 
     @overload
@@ -237,7 +249,7 @@ class Incoming(Event, Generic[T]):
 
     def __init__(self, arrows: Sequence[Arrow], payload: type[T] | None) -> None:
         super().__init__(arrows)
-        self.payload = payload
+        self.payload: type[Any] | None = payload
 
     def received(self, fn: Callable[[M, D, T], Accept], /) -> Callable[[M, D, T], Accept]:
         """Declare the receiver: a pure method that folds the payload into the data, inside the commit."""

@@ -1,0 +1,57 @@
+"""The base class of every machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Generic, Self
+
+from typing_extensions import TypeVar
+
+from ._calls import Declared
+from ._compile import compile_machine
+from ._plan import Definition
+
+D = TypeVar("D")
+X_contra = TypeVar("X_contra", contravariant=True, default=object)
+
+
+class Machine(Generic[D, X_contra]):
+    """A machine: states, events and handlers over one record of data, with the dependencies `X`.
+
+    `class Summarise(Machine[Brief, Deps], version=1, calls=[...])`. `version`: counts changes that stored
+    threads must be brought over. `calls`: every read and effect that it may make; a subclass adds to its
+    bases'. `name`: what the store calls it (the class's name otherwise). The class is checked and compiled
+    when it is created; `DefinitionError` says what is wrong with it.
+    """
+
+    _definition: ClassVar[Definition]
+
+    def __init_subclass__(
+        cls,
+        *,
+        version: int = 1,
+        calls: Sequence[Declared[Any, ..., Any]] = (),
+        name: str | None = None,
+        **others: Any,
+    ) -> None:
+        super().__init_subclass__(**others)
+        inherited = (
+            call
+            for base in cls.__mro__[1:]
+            if isinstance(found := vars(base).get("_definition"), Definition)
+            for call in found.calls.values()
+        )
+        listed = tuple(dict.fromkeys([*inherited, *calls]))
+        cls._definition = compile_machine(cls, Machine, name=name, version=version, calls=listed)
+
+    @classmethod
+    def _machine(cls) -> type[Self]:
+        return cls
+
+    @classmethod
+    def _holds(cls, data: D, /) -> None:
+        """Ties the machine to its data for type checkers: what `Runtime.start` takes."""
+
+    def _data(self) -> D:
+        """Ties `self.event(...)` to the fields of the data for type checkers."""
+        raise NotImplementedError

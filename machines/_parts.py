@@ -1,0 +1,148 @@
+"""What a machine class declares, found in its body and in its bases."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, get_args, get_origin
+
+import attrs
+
+from ._errors import DefinitionError
+from ._states import HANDLES, RECEIVES, Event, Incoming, State
+
+if TYPE_CHECKING:
+    from ._machine import Machine
+
+Method = Callable[..., Any]
+
+
+@attrs.frozen(kw_only=True)
+class Parts:
+    """A machine's declarations by name, a subclass's over its bases', before anything is checked or compiled.
+
+    `handlers` and `receivers` hold what each marked method was declared for.
+    """
+
+    label: str
+    machine: type[Machine[Any, Any]]
+    data: Any
+    states: Mapping[str, State]
+    events: Mapping[str, Event]
+    handlers: Mapping[str, tuple[State, ...]]
+    receivers: Mapping[str, tuple[Incoming[Any], ...]]
+
+    @property
+    def data_class(self) -> type[Any]:
+        """The data's class, also where it is a generic one with arguments."""
+        found: type[Any] = get_origin(self.data) or self.data
+        return found
+
+    def state_name(self, state: State) -> str | None:
+        return state.name if self.states.get(state.name) is state else None
+
+    def event_name(self, event: Event) -> str | None:
+        return event.name if self.events.get(event.name) is event else None
+
+    def method(self, name: str) -> Method:
+        found: Method = inspect.getattr_static(self.machine, name)
+        return found
+
+    def handlers_of(self, state: str) -> tuple[str, ...]:
+        return tuple(name for name, states in self.handlers.items() if self.states[state] in states)
+
+    def receiver_of(self, event: str) -> str | None:
+        return next((name for name, events in self.receivers.items() if self.events[event] in events), None)
+
+
+def collect(machine: type[Machine[Any, Any]], root: type[Any]) -> Parts:
+    """Find the parts. Raises `DefinitionError` where names do not stand for one thing each."""
+    label = machine.__name__
+    lineage = [klass for klass in reversed(machine.__mro__) if issubclass(klass, root) and klass is not root]
+    members = {name: value for klass in lineage for name, value in vars(klass).items()}
+    parts = Parts(
+        label=label,
+        machine=machine,
+        data=_data_type(machine, root, label),
+        states={name: value for name, value in members.items() if isinstance(value, State)},
+        events={name: value for name, value in members.items() if isinstance(value, Event)},
+        handlers=_marked(lineage, HANDLES),
+        receivers=_marked(lineage, RECEIVES),
+    )
+    _refuse_init(lineage, label)
+    _check_names(parts, lineage)
+    return parts
+
+
+def _data_type(machine: type[Any], root: type[Any], label: str) -> Any:
+    for klass in machine.__mro__:
+        for base in vars(klass).get("__orig_bases__", ()):
+            if get_origin(base) is root:
+                data = get_args(base)[0]
+                if not isinstance(get_origin(data) or data, type):
+                    raise DefinitionError(
+                        f"{label}: its data {data!r} is not a class; say Machine[YourRecord]"
+                    )
+                return data
+    raise DefinitionError(f"{label}: it has no data type; say class {label}(Machine[YourRecord])")
+
+
+def _marked(lineage: list[type[Any]], mark: str) -> dict[str, tuple[Any, ...]]:
+    # By name: a method that overrides a base's handler is that state's handler, marked again or not.
+    found: dict[str, tuple[Any, ...]] = {}
+    for klass in lineage:
+        for name, value in vars(klass).items():
+            for what in getattr(value, mark, ()) if inspect.isfunction(value) else ():
+                if what not in found.get(name, ()):
+                    found[name] = (*found.get(name, ()), what)
+    return found
+
+
+def _refuse_init(lineage: list[type[Any]], label: str) -> None:
+    for klass in lineage:
+        if "__init__" in vars(klass) or "__new__" in vars(klass):
+            raise DefinitionError(
+                f"{label}: {klass.__name__} has a constructor, but a machine holds nothing of its own; what "
+                "a "
+                "thread knows goes into its data, what the outside world needs into the runtime's deps"
+            )
+
+
+def _check_names(parts: Parts, lineage: list[type[Any]]) -> None:
+    for name, what in [*parts.states.items(), *parts.events.items()]:
+        kind = "state" if isinstance(what, State) else "event"
+        if len(what.names) > 1:
+            raise DefinitionError(
+                f"{parts.label}: {' = '.join(what.names)} is one {kind} under several names; declare one each"
+            )
+        if name.startswith("_"):
+            raise DefinitionError(f"{parts.label}.{name}: a {kind}'s name does not begin with an underscore")
+    _check_hidden(parts, lineage)
+    for name, state in _pairs(parts.handlers):
+        if parts.state_name(state) is None:
+            raise DefinitionError(f"{parts.label}.{name}: {_lost('state', state.name)}")
+    for name, event in _pairs(parts.receivers):
+        if parts.event_name(event) is None:
+            raise DefinitionError(f"{parts.label}.{name}: {_lost('event', event.name)}")
+
+
+def _pairs(marked: Mapping[str, tuple[Any, ...]]) -> Iterator[tuple[str, Any]]:
+    return ((name, what) for name, whats in marked.items() for what in whats)
+
+
+def _lost(kind: str, name: str) -> str:
+    if name:
+        return f"the {kind} {name!r} that it is declared for is not one of this machine"
+    return f"the function hides the {kind} that it is declared for; give the function a name of its own"
+
+
+def _check_hidden(parts: Parts, lineage: list[type[Any]]) -> None:
+    for klass in lineage:
+        for name, value in vars(klass).items():
+            kind = next((kind for kind in (State, Event) if isinstance(value, kind)), None)
+            if kind is not None and not isinstance(inspect.getattr_static(parts.machine, name), kind):
+                raise DefinitionError(
+                    f"{parts.label}.{name}: it hides the {kind.__name__.lower()} {name!r} of "
+                    f"{klass.__name__}; "
+                    "give it another name"
+                )

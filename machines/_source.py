@@ -1,0 +1,102 @@
+"""What can be read from the code of handlers, receivers and guards, before any of it runs.
+
+Best effort: code whose source is not there is checked when it runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import dis
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from types import FunctionType, SimpleNamespace
+from typing import Any, get_origin, get_type_hints
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class EventCall:
+    """`self.event(field=...)` in a method's code."""
+
+    event: str
+    fields: tuple[str, ...]
+    positional: bool
+
+
+def event_calls(fn: Callable[..., Any], events: frozenset[str]) -> Iterator[EventCall]:
+    """Every call of one of these events on the method's first parameter."""
+    tree = _parsed(fn)
+    if tree is None or not (tree.args.posonlyargs + tree.args.args):
+        return
+    this = (tree.args.posonlyargs + tree.args.args)[0].arg
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=event), args=args, keywords=named):
+                if name == this and event in events:
+                    yield EventCall(
+                        event=event,
+                        fields=tuple(keyword.arg for keyword in named if keyword.arg is not None),
+                        positional=bool(args),
+                    )
+            case _:
+                pass
+
+
+def _parsed(fn: Callable[..., Any]) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    fn = inspect.unwrap(fn)
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(fn))).body
+    except (OSError, TypeError, SyntaxError):
+        return None
+    found = body[0] if body else None
+    # A file that changed since it was imported shows another function here.
+    if isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef) and found.name == fn.__name__:
+        return found
+    return None
+
+
+def attributes_read(fn: Callable[..., Any]) -> Iterator[str]:
+    """The attributes that a plain function reads of its first argument, from its bytecode: `lambda` has no
+    source of its own."""
+    if not isinstance(fn, FunctionType) or not fn.__code__.co_argcount:
+        return
+    first = fn.__code__.co_varnames[0]
+    loaded = False
+    for instruction in dis.get_instructions(fn):
+        if loaded and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            yield str(instruction.argval)
+        loaded = instruction.opname.startswith("LOAD_FAST") and instruction.argval == first
+
+
+def annotated(fn: Callable[..., Any], position: int) -> Any:
+    """The type that the parameter at this position is annotated with, or None where none can be read."""
+    try:
+        name = list(inspect.signature(fn).parameters)[position]
+        alone = SimpleNamespace(__annotations__={name: fn.__annotations__[name]})
+        return get_type_hints(alone, globalns=inspect.unwrap(fn).__globals__)[name]
+    except (NameError, AttributeError, TypeError, SyntaxError, KeyError, IndexError):
+        return None
+
+
+def takes(fn: Callable[..., Any], positional: int) -> bool:
+    """Whether it can be called with this many arguments by position."""
+    try:
+        inspect.signature(fn).bind(*range(positional))
+    except TypeError:
+        return False
+    return True
+
+
+def fits(actual: Any, declared: Any) -> bool:
+    """Whether a parameter declared so may be given a value of the class `actual`; true where only a type
+    checker can tell."""
+    actual, declared = get_origin(actual) or actual, get_origin(declared) or declared
+    if (
+        not isinstance(actual, type)
+        or not isinstance(declared, type)
+        or getattr(declared, "_is_protocol", False)
+    ):
+        return True
+    return issubclass(actual, declared)

@@ -1,0 +1,227 @@
+"""Code that both checkers must accept, in strict mode and at every target."""
+# pyright: strict
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any
+
+from stub import Runtime, Thread
+from typing_extensions import assert_type
+
+from perdure.machines import (
+    Absent,
+    Accept,
+    Append,
+    ArtifactRef,
+    Call,
+    Conversation,
+    Ephemeral,
+    Failure,
+    Fire,
+    Found,
+    Machine,
+    Message,
+    ModelWritable,
+    Namespace,
+    Position,
+    Retry,
+    State,
+    Step,
+    Unknown,
+    effect,
+    present,
+    read,
+    record,
+    runtime_owned,
+)
+
+
+@dataclass
+class Deps:
+    url: str
+
+
+@record
+class Customer:
+    name: str
+
+
+@record
+class Note:
+    text: str
+
+
+@record
+class Approval:
+    by: str
+
+
+@record
+class Rejection:
+    why: str
+
+
+@record
+class Receipt:
+    number: int
+
+
+@record
+class CustomerFacts:
+    last_summary: ArtifactRef
+
+
+class Cache: ...
+
+
+@record
+class Brief:
+    customer_id: str
+    customer: Customer | None = None
+    draft: Annotated[str | None, ModelWritable()] = None
+    summary: ArtifactRef | None = None
+    approved_by: str | None = None
+    notes: Annotated[Sequence[Note], Append()] = ()
+    talk: Annotated[Sequence[Message], Conversation()] = ()
+    transitions: int = runtime_owned(Position.seq)
+    scratch: Annotated[Cache | None, Ephemeral()] = None
+
+    @property
+    def ready(self) -> bool:
+        return self.draft is not None
+
+
+@read(reuse_for=timedelta(seconds=60))
+async def get_customer(call: Call[Deps], customer_id: str) -> Customer:
+    return Customer(name=call.deps.url + customer_id)
+
+
+@read(keep=True)
+async def draft_summary(call: Call[Deps], customer: Customer, *, words: int = 100) -> str:
+    return customer.name
+
+
+@read
+async def today(call: Call) -> str:
+    return call.workspace
+
+
+@effect
+async def publish(call: Call[Deps], ref: ArtifactRef) -> Receipt:
+    return Receipt(number=len(call.key))
+
+
+@publish.lookup
+async def find_published(call: Call[Deps], ref: ArtifactRef) -> Found[Receipt] | Absent | Unknown:
+    return Found(Receipt(number=1))
+
+
+@effect(idempotent=True, deadline=timedelta(seconds=5))
+async def notify(call: Call[Deps], who: str) -> None: ...
+
+
+@notify.lookup
+async def find_notified(call: Call[Deps], who: str) -> Absent:
+    return Absent()
+
+
+customers = Namespace("customer", CustomerFacts)
+
+
+class Summarise(Machine[Brief, Deps], version=1, calls=[get_customer, draft_summary, publish, notify, today]):
+    """Summarise a customer, have a person approve it, publish it."""
+
+    loading = State(initial=True)
+    drafting = State(retry=Retry(attempts=3), deadline=timedelta(minutes=5))
+    review = State()
+    publishing = State()
+    done = State(final=True)
+    rejected = State(final=True)
+
+    loaded = loading.to(drafting)
+    drafted = drafting.to(review, when=Brief.ready)
+    approve = review.to(publishing).on_signal(Approval)
+    reject = review.to(rejected).on_signal(Rejection)
+    nudge = review.to(review).on_signal()
+    expired = review.to(rejected).after(timedelta(days=1))
+    gave_up = drafting.to(rejected).on_failure(ValueError)
+    published = publishing.to(done)
+    stopped = loading.to(rejected) | publishing.to(rejected, when=lambda data: bool(data.approved_by))
+
+    @loading.handler
+    async def load(self, data: Brief, step: Step[Deps]) -> Fire:
+        return self.loaded(customer=await step.call(get_customer, data.customer_id))
+
+    @drafting.handler
+    async def draft(self, data: Brief, step: Step[Deps]) -> Fire:
+        text = await step.call(draft_summary, present(data.customer), words=50)
+        assert_type(text, str)
+        ref = await step.artifacts.put(text.encode(), media_type="text/plain")
+        return self.drafted(draft=text, summary=ref, notes=[Note(text="drafted")])
+
+    @approve.received
+    def approved(self, data: Brief, approval: Approval) -> Accept:
+        return self.approve(approved_by=approval.by)
+
+    @gave_up.received
+    def given_up(self, data: Brief, failure: Failure) -> Accept:
+        return self.gave_up(notes=[Note(text=failure.message)])
+
+    @publishing.handler
+    async def publish_it(self, data: Brief, step: Step[Deps]) -> Fire:
+        ref = present(data.summary)
+        assert_type(ref, ArtifactRef)
+        receipt = await step.call(publish, ref)
+        assert_type(receipt, Receipt)
+        await step.call(publish.keyed("invoice-7"), ref)
+        await step.call(notify, who="ada")
+        one, two = await asyncio.gather(step.call(today), step.lane("x").call(get_customer, "a"))
+        assert_type(one, str)
+        assert_type(two, Customer)
+        await step.memory.put(customers, data.customer_id, CustomerFacts(last_summary=ref))
+        facts = await step.memory.get(customers, data.customer_id, max_age=timedelta(days=1))
+        assert_type(facts, CustomerFacts | None)
+        return self.published(**step.patch_from_model({"draft": "x"}))
+
+
+class Careful(Summarise, version=2):
+    """A subclass adds to its base."""
+
+    checking = State()
+    check = Summarise.review.to(checking).on_signal(Rejection)
+    checked = checking.to(Summarise.done)
+
+    @checking.handler
+    async def look(self, data: Brief, step: Step[Deps]) -> Fire:
+        return self.checked(approved_by="nobody")
+
+
+@record
+class Empty: ...
+
+
+class Plain(Machine[Empty], calls=[today]):
+    """Needs no dependencies."""
+
+    start = State(initial=True)
+    end = State(final=True)
+    go = start.to(end)
+
+    @start.handler
+    async def run(self, data: Empty, step: Step) -> Fire:
+        await step.call(today)
+        return self.go()
+
+
+runtime = Runtime(machines=[Summarise, Careful, Plain], deps=Deps(url=""))
+
+
+async def main(answer: Mapping[str, Any]) -> None:
+    thread = await runtime.start(Summarise, Brief(customer_id="cust_42"), thread_id="cust_42/june")
+    assert_type(thread, Thread[Summarise, Brief])
+    await thread.signal(Summarise.approve, Approval(by="ada"), id="approval-1")
+    await thread.signal(Summarise.nudge, id="nudge-1")
+    ended = await thread.result()
+    assert_type(ended.data, Brief)
