@@ -3,11 +3,22 @@
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 from loop_check import Blocked
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full-sweep", action="store_true", help="every point and seed, as make crash does")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """No test measures time, so hypothesis does not either. `make test` takes the same examples each time."""
+    full = bool(config.getoption("--full-sweep"))
+    calm = [HealthCheck.too_slow]
+    settings.register_profile(
+        "perdure", deadline=None, derandomize=not full, print_blob=True, suppress_health_check=calm
+    )
+    settings.load_profile("perdure")
 
 
 @pytest.fixture(scope="session")
@@ -16,7 +27,7 @@ def full_sweep(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--full-sweep"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
 
