@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, overload
 
@@ -259,7 +259,7 @@ class Effect(_Function[X_contra, P, R_co]):
             _positive(self.label, name, getattr(self, name))
         _duration(self.label, "settle", self.settle)
         for wrong in not_errors(self.not_done):
-            raise DefinitionError(f"{self.label}: not_done= takes exception classes, not {wrong!r}")
+            raise DefinitionError(f"{self.label}: not_done= takes exception classes, not {wrong}")
 
 
 class Keyed(Declared[X_contra, P, R_co]):
@@ -364,9 +364,13 @@ def _plain_name(fn: object, kind: str) -> str:
     return fn.__name__
 
 
-def not_errors(errors: Iterable[object]) -> Iterator[object]:
-    """Those that are not exception classes."""
-    return (each for each in errors if not (isinstance(each, type) and issubclass(each, BaseException)))
+def not_errors(errors: Iterable[object]) -> list[str]:
+    """What of these is no exception class, as text."""
+    return [repr(each) for each in errors if not _is_error(each)]
+
+
+def _is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseException)
 
 
 def _duration(label: str, name: str, value: object) -> None:

@@ -63,13 +63,13 @@ def _factor(value: object) -> bool:
 
 
 def _check_retry(where: str, retry: Retry) -> None:
-    for name, value, fits, what in (
+    for name, value, valid, what in (
         ("attempts", retry.attempts, _whole, "a whole number from 1 on"),
         ("delay", retry.delay, _not_negative, "a timedelta that is not negative"),
         ("max_delay", retry.max_delay, _not_negative, "a timedelta that is not negative"),
         ("factor", retry.factor, _factor, "a finite number from 1 on"),
     ):
-        if not fits(value):
+        if not valid(value):
             raise DefinitionError(f"{where}: Retry({name}=) takes {what}, not {value!r}")
 
 
@@ -85,7 +85,7 @@ def check_events(parts: Parts) -> None:
             raise DefinitionError(f"{where}: after() takes a timedelta over zero, not {event.delay!r}")
         if isinstance(event, OnFailure):
             for wrong in not_errors(event.errors):
-                raise DefinitionError(f"{where}: on_failure() takes exception classes, not {wrong!r}")
+                raise DefinitionError(f"{where}: on_failure() takes exception classes, not {wrong}")
         receivers = [method for method, events in parts.receivers.items() if event in events]
         if len(receivers) > 1:
             raise DefinitionError(f"{where}: {' and '.join(receivers)} both receive it; keep one receiver")

@@ -40,7 +40,7 @@ def compiled(states: Iterable[str], initial: str, rows: Iterable[Row]) -> Table:
 
 def _row(event: str, found: transitions.Transition, guards: Mapping[int, str | None]) -> Row:
     # Only functions were given: the library also takes names of a model's methods.
-    guard = cast(Callable[[Any], bool] | None, found.conditions[0].func if found.conditions else None)
+    guard = cast("Callable[[Any], bool] | None", found.conditions[0].func if found.conditions else None)
     return Row(
         event=event,
         source=found.source,

@@ -5,10 +5,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, assert_type
 
 from stub import Runtime, Thread
-from typing_extensions import assert_type
 
 from perdure.machines import (
     Absent,
