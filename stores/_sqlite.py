@@ -1,0 +1,155 @@
+"""A store in one SQLite file, for any number of processes of one machine."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import aiosqlite
+import anyio
+import anyio.to_thread
+
+from ._clock import system_clock
+from ._errors import StoreUnavailable
+from ._limits import check_artifact, check_commit, check_signal, check_start
+from ._records import (
+    ArtifactRow,
+    Claimed,
+    ClaimRequest,
+    Commit,
+    Delivered,
+    Micros,
+    Page,
+    Query,
+    Release,
+    Signal,
+    Start,
+    Started,
+    WorkerRow,
+)
+from ._sqlite_batches import PATIENCE, Releases
+from ._sqlite_files import connect, explain, find_place, is_busy
+from ._sqlite_pages import plan
+from ._sqlite_schema import prepare
+from ._sqlite_writer import Writer
+
+R = TypeVar("R")
+
+
+class SQLiteStore:
+    """Threads, memory and records in the SQLite file at ``path``, which is created where it is missing.
+
+    Every answer to a write is given after the disk has it. Writes that arrive together share a transaction.
+    The file must lie on a local disk: ``BadStoreURL`` where it lies on a network file system, or where it
+    can neither be opened nor created; ``StoreUnreadable`` where it is no perdure store, is damaged, or was
+    written by a newer perdure. ``clock`` gives microseconds since the epoch, UTC; a thread of the store
+    calls it.
+    """
+
+    def __init__(self, path: str | Path, *, clock: Callable[[], Micros] = system_clock) -> None:
+        self._path = str(path)
+        self._clock = clock
+        self._reads: aiosqlite.Connection | None = None
+        self._writer: Writer | None = None
+
+    async def __aenter__(self) -> SQLiteStore:
+        self._path = await anyio.to_thread.run_sync(find_place, self._path)
+        try:
+            self._reads = await self._prepared()
+            self._writer = Writer(self._path, self._clock)
+            await self._writer.open()
+        except BaseException as error:
+            await self._close()
+            if isinstance(error, sqlite3.Error):
+                raise explain(self._path, error, opening=True) from error
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._close()
+
+    async def start(self, start: Start, /) -> Started:
+        check_start(start)
+        started: Started = await self._write(start)
+        return started
+
+    async def claim(self, request: ClaimRequest, /) -> Claimed:
+        claimed: Claimed = await self._write(request)
+        return claimed
+
+    async def commit(self, commit: Commit, /) -> None:
+        check_commit(commit)
+        await self._write(commit)
+
+    async def release(self, releases: Sequence[Release], /) -> None:
+        if releases:
+            await self._write(Releases(releases))
+
+    async def deliver(self, signal: Signal, /) -> Delivered:
+        check_signal(signal)
+        delivered: Delivered = await self._write(signal)
+        return delivered
+
+    async def beat(self, worker: WorkerRow, /) -> Micros:
+        now: Micros = await self._write(worker)
+        return now
+
+    async def upload(self, artifact: ArtifactRow, /) -> None:
+        check_artifact(artifact)
+        await self._write(artifact)
+
+    async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:
+        if limit < 1:
+            raise ValueError(f"a page of {limit} rows was asked for: limit must be at least 1")
+        if self._reads is None:
+            raise StoreUnavailable(f"the store {self._path} is not open: use it inside `async with`")
+        planned = plan(query)
+        statement, values = planned.statement(after, limit)
+        try:
+            rows = await self._reads.execute_fetchall(statement, values)
+        except (OverflowError, UnicodeEncodeError):
+            return Page(rows=(), next=None)  # no row holds what no row can hold
+        except sqlite3.Error as error:
+            raise explain(self._path, error) from error
+        return planned.page(list(rows), limit)
+
+    async def _write(self, write: Any) -> Any:
+        if self._writer is None:
+            raise StoreUnavailable(f"the store {self._path} is not open: use it inside `async with`")
+        return await self._writer.write(write)
+
+    async def _prepared(self) -> aiosqlite.Connection:
+        """A connection to the file in its newest version, however many processes open it at this moment."""
+        path, deadline = self._path, time.monotonic() + PATIENCE
+        while True:
+            db = aiosqlite.Connection(lambda: connect(path, PATIENCE), iter_chunk_size=64)
+            try:
+                await db
+                await prepare(db, path)
+                await db.execute("PRAGMA query_only = ON")
+                return db
+            except BaseException as error:
+                await _shut(db)
+                if not is_busy(error) or time.monotonic() > deadline:
+                    raise
+            await anyio.sleep(0.01)
+
+    async def _close(self) -> None:
+        with anyio.CancelScope(shield=True):
+            writer, self._writer = self._writer, None
+            if writer is not None:
+                await writer.close()
+            reads, self._reads = self._reads, None
+            if reads is not None:
+                await _shut(reads)
+
+
+async def _shut(db: aiosqlite.Connection) -> None:
+    with anyio.CancelScope(shield=True):
+        await db.close()

@@ -1,0 +1,227 @@
+"""Claims: which threads a worker may go on with, and what it needs to do so."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain, zip_longest
+from typing import Any, TypeVar
+
+from attrs import frozen
+
+from ._records import Claim, Claimed, ClaimRequest, InboxRow, ItemsRow, LogRow, Micros
+from ._sqlite_commits import Transaction
+from ._sqlite_rows import (
+    INBOX,
+    ITEMS,
+    LOG,
+    STATUSES,
+    THREAD,
+    THREADS,
+    Row,
+    read_inbox,
+    read_items,
+    read_log,
+    read_thread,
+)
+from ._sqlite_writes import INBOX_LIMIT
+
+T = TypeVar("T")
+
+# Steps from one owner to the next through the index, so that a worker's many threads cost one step.
+OWNERS = """WITH RECURSIVE owners (id) AS (
+        SELECT min(owner) FROM standing WHERE owner IS NOT NULL
+        UNION ALL
+        SELECT (SELECT min(s.owner) FROM standing s WHERE s.owner > owners.id)
+        FROM owners WHERE owners.id IS NOT NULL)
+    SELECT o.id, w.beat, w.lease, w.ended FROM owners o LEFT JOIN worker w ON w.id = o.id
+    WHERE o.id IS NOT NULL"""
+
+FIT = "machine = ? AND version <= ?"
+RUNNABLE = f"""SELECT id FROM standing WHERE owner IS NULL AND status = 0 AND {FIT} AND crashes < ?
+    ORDER BY id LIMIT ?"""
+DUE = f"""SELECT wake, id FROM standing WHERE owner IS NULL AND status = 1 AND wake IS NOT NULL AND wake <= ?
+    AND {FIT} AND crashes < ? ORDER BY wake LIMIT ?"""
+LEFT_BEHIND = f"""SELECT id FROM standing WHERE owner = ? AND {FIT} AND crashes < ?
+    AND (status = 0 OR status = 1 AND wake <= ?) ORDER BY id LIMIT ?"""
+SUSPECTS = f"""SELECT id, owner FROM standing WHERE crashes > 0 AND {FIT} AND crashes >= ?
+    AND (status = 0 OR status = 1 AND wake <= ?) ORDER BY id"""
+NEXT_FREE = f"""SELECT wake FROM standing WHERE owner IS NULL AND status = 1 AND wake IS NOT NULL AND {FIT}
+    AND NOT (wake <= ? AND crashes >= ?) ORDER BY wake LIMIT 1"""
+NEXT_LEFT = f"""SELECT min(wake) FROM standing WHERE owner = ? AND status = 1 AND {FIT}
+    AND NOT (wake <= ? AND crashes >= ?)"""
+ONLY = """SELECT s.id, s.owner, s.crashes FROM thread t JOIN standing s ON s.id = t.id
+    WHERE t.workspace = ? AND t.thread_id = ? AND s.status <> 3 AND s.machine = ? AND s.version <= ?"""
+
+CHOSEN = "SELECT id, owner, status, crashes, wake, epoch FROM standing WHERE id IN (SELECT value FROM json_each(?))"
+TAKE = "UPDATE standing SET owner = ?, status = 0, epoch = epoch + 1, crashes = ? WHERE id = ?"
+THREADS_OF = f"SELECT s.id, {THREAD} FROM json_each(?) j CROSS JOIN {THREADS} WHERE s.id = j.value"
+LOG_OF = f"""SELECT l.thread, {LOG} FROM json_each(?) j CROSS JOIN standing s ON s.id = j.value
+    CROSS JOIN log l ON l.thread = s.id AND l.n >= s.base
+    WHERE l.kind IN (0, 1) OR l.seq = s.seq ORDER BY j.key, l.n"""
+# A base is a checkpoint, where a visit begins; only where it is another row do rows of the visit lie before it.
+EARLIER_OF = f"""SELECT l.thread, {LOG} FROM json_each(?) j CROSS JOIN standing s ON s.id = j.value
+    CROSS JOIN log b ON b.thread = s.id AND b.n = s.base AND b.seq = s.seq AND b.kind NOT IN (0, 1)
+    CROSS JOIN log l ON l.thread = s.id AND l.n < s.base WHERE l.seq = s.seq ORDER BY j.key, l.n"""
+ITEMS_OF = f"""SELECT i.thread, {ITEMS} FROM json_each(?) j CROSS JOIN items i ON i.thread = j.value
+    ORDER BY j.key, i.n"""
+# The first entry beyond the limit is found by the index, so a long inbox costs no more than a short one.
+INBOX_OF = f"""SELECT i.thread, {INBOX} FROM json_each(?) j CROSS JOIN inbox i ON i.thread = j.value
+    WHERE i.consumed IS NULL AND i.number < ifnull((
+        SELECT x.number FROM inbox x WHERE x.thread = j.value AND x.consumed IS NULL
+        ORDER BY x.number LIMIT 1 OFFSET {INBOX_LIMIT}), 9223372036854775807)
+    ORDER BY j.key, i.number"""
+
+
+@frozen(kw_only=True)
+class Found:
+    """Threads that may be claimed, and what was learnt on the way."""
+
+    numbers: Sequence[int]
+    suspects: bool
+    orderly: Mapping[str, bool]
+    """Owners that are dead, each with whether it ended in good order."""
+
+
+def look(tx: Transaction, request: ClaimRequest) -> Found:
+    """Find what can be claimed. Reads only."""
+    orderly = _dead_owners(tx, request)
+    if request.only is not None:
+        return _find_only(tx, request, orderly)
+    suspects = _find_suspects(tx, request, orderly)
+    if request.suspects:
+        return Found(numbers=suspects[:1], suspects=len(suspects) > 1, orderly=orderly)
+    # Taken in turns, so that none of the three waits for the others to run dry.
+    groups = (_left_behind(tx, request, orderly), _runnable(tx, request), _due(tx, request))
+    numbers = [number for number in chain.from_iterable(zip_longest(*groups)) if number is not None]
+    return Found(numbers=numbers[: request.limit], suspects=bool(suspects), orderly=orderly)
+
+
+def claim(tx: Transaction, request: ClaimRequest) -> Claimed:
+    found = look(tx, request)
+    claims = _take(tx, request, found) if found.numbers else ()
+    return _answer(tx, request, found, claims)
+
+
+def answer_nothing(tx: Transaction, request: ClaimRequest) -> Claimed | None:
+    """The answer where there is nothing to claim; None where there is something. Reads only."""
+    found = look(tx, request)
+    return None if found.numbers else _answer(tx, request, found, ())
+
+
+def _answer(tx: Transaction, request: ClaimRequest, found: Found, claims: tuple[Claim, ...]) -> Claimed:
+    wake = _next_wake(tx, request, found.orderly) if request.only is None else None
+    return Claimed(claims=claims, now=tx.now, next_wake=wake, suspects=found.suspects)
+
+
+def _dead_owners(tx: Transaction, request: ClaimRequest) -> dict[str, bool]:
+    dead: dict[str, bool] = {}
+    for owner, beat, lease, ended in tx.db.execute(OWNERS).fetchall():
+        silent = beat is None or tx.now - beat > lease
+        if owner != request.worker and (silent or ended is not None or owner in request.dead):
+            dead[owner] = ended is not None
+    return dead
+
+
+def _find_only(tx: Transaction, request: ClaimRequest, dead: Mapping[str, bool]) -> Found:
+    assert request.only is not None
+    name = (request.only.workspace, request.only.thread_id)
+    rows = [row for fit in request.machines.items() for row in tx.db.execute(ONLY, (*name, *fit)).fetchall()]
+    free = [row for row in rows if row[1] is None or row[1] in dead]
+    fitting = [row[0] for row in free if (row[2] >= request.suspect_from) == request.suspects]
+    left_aside = bool(free) and not fitting and not request.suspects
+    return Found(numbers=fitting[: request.limit], suspects=left_aside, orderly=dead)
+
+
+def _find_suspects(tx: Transaction, request: ClaimRequest, dead: Mapping[str, bool]) -> list[int]:
+    return [
+        number
+        for fit in request.machines.items()
+        for number, owner in tx.db.execute(SUSPECTS, (*fit, request.suspect_from, tx.now))
+        if owner is None or owner in dead
+    ]
+
+
+def _left_behind(tx: Transaction, request: ClaimRequest, dead: Iterable[str]) -> list[int]:
+    return [
+        number
+        for owner in dead
+        for fit in request.machines.items()
+        for (number,) in tx.db.execute(
+            LEFT_BEHIND, (owner, *fit, request.suspect_from, tx.now, request.limit)
+        ).fetchall()
+    ]
+
+
+def _runnable(tx: Transaction, request: ClaimRequest) -> list[int]:
+    return sorted(
+        number
+        for fit in request.machines.items()
+        for (number,) in tx.db.execute(RUNNABLE, (*fit, request.suspect_from, request.limit)).fetchall()
+    )
+
+
+def _due(tx: Transaction, request: ClaimRequest) -> list[int]:
+    due = sorted(
+        row
+        for fit in request.machines.items()
+        for row in tx.db.execute(DUE, (tx.now, *fit, request.suspect_from, request.limit)).fetchall()
+    )
+    return [number for _, number in due]
+
+
+def _next_wake(tx: Transaction, request: ClaimRequest, dead: Iterable[str]) -> Micros | None:
+    wakes: list[Micros] = []
+    for fit in request.machines.items():
+        bounds = (*fit, tx.now, request.suspect_from)
+        rows = tx.db.execute(NEXT_FREE, bounds).fetchall()
+        for owner in dead:
+            rows += tx.db.execute(NEXT_LEFT, (owner, *bounds)).fetchall()
+        wakes += [wake for (wake,) in rows if wake is not None]
+    return min(wakes, default=None)
+
+
+def _take(tx: Transaction, request: ClaimRequest, found: Found) -> tuple[Claim, ...]:
+    chosen = json.dumps(found.numbers)
+    taken_from: dict[int, str | None] = {}
+    changes: list[Row] = []
+    for number, owner, status, crashes, wake, epoch in tx.db.execute(CHOSEN, (chosen,)).fetchall():
+        taken_from[number] = owner
+        crashed = owner is not None and STATUSES[status] == "running" and not found.orderly[owner]
+        changes.append((request.worker, crashes + crashed, number))
+        tx.note(number, epoch + 1, steady=not crashes and not crashed and wake is None)
+    tx.db.executemany(TAKE, changes)
+    return _load(tx, found.numbers, chosen, taken_from)
+
+
+def _load(
+    tx: Transaction, numbers: Sequence[int], chosen: str, taken_from: Mapping[int, str | None]
+) -> tuple[Claim, ...]:
+    threads = _read(tx, THREADS_OF, chosen, read_thread)
+    earlier: dict[int, list[LogRow]] = _read(tx, EARLIER_OF, chosen, read_log)
+    logs: dict[int, list[LogRow]] = _read(tx, LOG_OF, chosen, read_log)
+    items: dict[int, list[ItemsRow]] = _read(tx, ITEMS_OF, chosen, read_items)
+    inboxes: dict[int, list[InboxRow]] = _read(tx, INBOX_OF, chosen, read_inbox)
+    claims: list[Claim] = []
+    for number in numbers:
+        thread = threads[number][0]
+        tx.learn(thread.address, thread.incarnation, number)
+        claims.append(
+            Claim(
+                thread=thread,
+                log=(*earlier.get(number, ()), *logs.get(number, ())),
+                items=tuple(items.get(number, ())),
+                inbox=tuple(inboxes.get(number, ())),
+                taken_from=taken_from[number],
+            )
+        )
+    return tuple(claims)
+
+
+def _read(
+    tx: Transaction, statement: str, chosen: str, read: Callable[[Sequence[Any]], T]
+) -> dict[int, list[T]]:
+    rows: dict[int, list[T]] = {}
+    for row in tx.db.execute(statement, (chosen,)):
+        rows.setdefault(row[0], []).append(read(row[1:]))
+    return rows

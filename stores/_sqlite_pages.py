@@ -1,0 +1,294 @@
+"""The queries of ``Store.page`` as statements, each read at one moment, and the cursors between them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from ._records import (
+    Artifacts,
+    Inbox,
+    Items,
+    Keys,
+    Log,
+    Memory,
+    Messages,
+    Outbox,
+    Page,
+    Query,
+    Threads,
+    Workers,
+)
+from ._sqlite_rows import (
+    ARTIFACT,
+    INBOX,
+    ITEMS,
+    KEY,
+    LOG,
+    MEMORY,
+    MESSAGE,
+    OUTBOX,
+    STATUS_CODES,
+    THREAD,
+    THREADS,
+    WORKER,
+    Row,
+    read_artifact,
+    read_inbox,
+    read_items,
+    read_key,
+    read_log,
+    read_memory,
+    read_message,
+    read_outbox,
+    read_thread,
+    read_worker,
+)
+
+BIGGEST = 2**63 - 1
+
+NUMBER = "(SELECT id FROM thread WHERE workspace = ? AND thread_id = ?)"
+
+# Positions grow with seq, so the first row of a visit is found by halving, not by reading what lies before.
+FIRST_OF_VISIT = f"""WITH RECURSIVE
+    place (thread, seq) AS (SELECT {NUMBER}, ?),
+    halves (low, high) AS (
+        SELECT 0, (SELECT ifnull(max(n), -1) + 1 FROM log WHERE thread = (SELECT thread FROM place))
+        UNION ALL
+        SELECT CASE WHEN middle.seq < place.seq THEN middle.n + 1 ELSE low END,
+            CASE WHEN middle.seq < place.seq THEN high ELSE middle.n END
+        FROM halves, place JOIN log middle ON middle.thread = place.thread AND middle.n = (low + high) / 2
+        WHERE low < high)
+    SELECT {LOG} FROM log l WHERE l.thread = (SELECT thread FROM place) AND l.seq = (SELECT seq FROM place)
+        AND l.n >= (SELECT low FROM halves WHERE low >= high)"""
+
+
+@frozen(kw_only=True)
+class Plan:
+    """How one query is answered: a statement up to its conditions, and what orders it."""
+
+    select: str
+    conditions: Sequence[tuple[str, Sequence[Any]]]
+    order: Sequence[str]
+    """Columns that together name a row; the cursor holds their values."""
+    types: Sequence[type]
+    cursor: Callable[[Any], Sequence[Any]]
+    read: Callable[[Row], Any]
+    values: Sequence[Any] = ()
+    """What stands in ``select``."""
+    descending: bool = False
+    """The first column of the order counts down."""
+    joined: str = " WHERE "
+    """What stands between ``select`` and the first condition."""
+
+    def statement(self, after: str | None, limit: int) -> tuple[str, Sequence[Any]]:
+        """The statement and its values; one row more than ``limit`` tells whether there are more."""
+        conditions = list(self.conditions)
+        if after is not None:
+            conditions.append(self._behind(after))
+        where = self.joined + " AND ".join(text for text, _ in conditions) if conditions else ""
+        values = [value for _, values in conditions for value in values]
+        order = ", ".join(self.order).replace(",", " DESC,", 1 if self.descending else 0)
+        return f"{self.select}{where} ORDER BY {order} LIMIT ?", (
+            *self.values,
+            *values,
+            min(limit, BIGGEST - 1) + 1,
+        )
+
+    def page(self, rows: Sequence[Row], limit: int) -> Page[Any]:
+        read = tuple(self.read(row) for row in rows[:limit])
+        more = len(rows) > limit
+        return Page(rows=read, next=json.dumps(list(self.cursor(read[-1]))) if more else None)
+
+    def _behind(self, after: str) -> tuple[str, Sequence[Any]]:
+        key = _parse(after, self.types)
+        if self.descending:
+            first, second = self.order
+            return f"({first} < ? OR {first} = ? AND {second} > ?)", (key[0], key[0], key[1])
+        return f"({', '.join(self.order)}) > ({', '.join('?' * len(key))})", key
+
+
+def _parse(after: str, types: Sequence[type]) -> Sequence[Any]:
+    try:
+        key: Any = json.loads(after)
+        fits = isinstance(key, list) and [type(part) for part in key] == list(types)
+    except (ValueError, RecursionError):
+        fits, key = False, None
+    if not fits or not all(_is_storable(part) for part in key):
+        raise ValueError(
+            f"{after[:80]!r} is no cursor of this query: pass on the `next` of its last page, or None"
+        )
+    return list(key)
+
+
+def _is_storable(part: str | int) -> bool:
+    if isinstance(part, int):
+        return -BIGGEST <= part <= BIGGEST
+    return part.isascii() or not any("\ud800" <= character <= "\udfff" for character in part)
+
+
+def plan(query: Query[Any]) -> Plan:
+    """How to answer a query."""
+    match query:
+        case Threads():
+            return _threads(query)
+        case Log():
+            return _log(query)
+        case Items(address=address):
+            return _by_position(f"SELECT {ITEMS} FROM items i", "i", address, "n", read_items)
+        case Inbox():
+            return _inbox(query)
+        case Messages():
+            return _messages(query)
+        case Memory():
+            return _memory(query)
+        case Artifacts():
+            return _artifacts(query)
+        case Keys():
+            return _keys(query)
+        case Outbox(address=address):
+            return Plan(
+                select=f"SELECT {OUTBOX} FROM outbox o",
+                conditions=[(f"o.thread = {NUMBER}", (address.workspace, address.thread_id))],
+                order=("o.seq", "o.n"),
+                types=(int, int),
+                cursor=lambda row: (row.seq, row.n),
+                read=read_outbox,
+            )
+        case Workers():
+            return Plan(
+                select=f"SELECT {WORKER} FROM worker",
+                conditions=_given(("id", query.id)),
+                order=("started", "id"),
+                types=(int, str),
+                cursor=lambda row: (row.started, row.id),
+                read=read_worker,
+                descending=True,
+            )
+        case _:
+            raise TypeError(f"a store answers the queries of perdure.stores, not {type(query).__name__}")
+
+
+def _given(*pairs: tuple[str, Any]) -> list[tuple[str, Sequence[Any]]]:
+    return [(f"{column} = ?", (value,)) for column, value in pairs if value is not None]
+
+
+def _threads(query: Threads) -> Plan:
+    status = None if query.status is None else STATUS_CODES.get(query.status, -1)
+    return Plan(
+        select=f"SELECT {THREAD} FROM {THREADS}",
+        conditions=_given(
+            ("t.workspace", query.workspace),
+            ("t.thread_id", query.thread_id),
+            ("s.machine", query.machine),
+            ("s.state", query.state),
+            ("s.status", status),
+            ("t.session", query.session),
+            ("s.owner", query.owner),
+        ),
+        order=("t.workspace", "t.thread_id"),
+        types=(str, str),
+        cursor=lambda row: (row.address.workspace, row.address.thread_id),
+        read=read_thread,
+    )
+
+
+def _by_position(select: str, table: str, address: Any, column: str, read: Callable[[Row], Any]) -> Plan:
+    return Plan(
+        select=select,
+        conditions=[(f"{table}.thread = {NUMBER}", (address.workspace, address.thread_id))],
+        order=(f"{table}.{column}",),
+        types=(int,),
+        cursor=lambda row: (getattr(row, column),),
+        read=read,
+    )
+
+
+def _log(query: Log) -> Plan:
+    if query.seq is None:
+        return _by_position(f"SELECT {LOG} FROM log l", "l", query.address, "n", read_log)
+    return Plan(
+        select=FIRST_OF_VISIT,
+        values=(query.address.workspace, query.address.thread_id, query.seq),
+        conditions=(),
+        order=("l.n",),
+        types=(int,),
+        cursor=lambda row: (row.n,),
+        read=read_log,
+        joined=" AND ",
+    )
+
+
+def _inbox(query: Inbox) -> Plan:
+    conditions: list[tuple[str, Sequence[Any]]] = [
+        (f"i.thread = {NUMBER}", (query.address.workspace, query.address.thread_id)),
+        ("i.number > ?", (query.after,)),
+    ]
+    if query.pending:
+        conditions.append(("i.consumed IS NULL", ()))
+    return Plan(
+        select=f"SELECT {INBOX} FROM inbox i",
+        conditions=conditions,
+        order=("i.number",),
+        types=(int,),
+        cursor=lambda row: (row.number,),
+        read=read_inbox,
+    )
+
+
+def _messages(query: Messages) -> Plan:
+    conditions = _given(("workspace", query.workspace), ("session", query.session))
+    if query.incarnation is not None:
+        conditions.append(("(number <= ? OR incarnation = ?)", (query.since, query.incarnation)))
+    return Plan(
+        select=f"SELECT {MESSAGE} FROM message",
+        conditions=conditions,
+        order=("number",),
+        types=(int,),
+        cursor=lambda row: (row.number,),
+        read=read_message,
+    )
+
+
+def _memory(query: Memory) -> Plan:
+    conditions = _given(("workspace", query.workspace), ("namespace", query.namespace), ("key", query.key))
+    if not query.history:
+        conditions.append(("newest = 1", ()))
+    return Plan(
+        select=f"SELECT {MEMORY} FROM memory",
+        conditions=conditions,
+        order=("namespace", "key", "version") if query.history else ("namespace", "key"),
+        types=(str, str, int) if query.history else (str, str),
+        cursor=lambda row: (row.namespace, row.key, *((row.version,) if query.history else ())),
+        read=read_memory,
+    )
+
+
+def _artifacts(query: Artifacts) -> Plan:
+    return Plan(
+        select=f"SELECT {ARTIFACT} FROM artifact",
+        conditions=_given(
+            ("workspace", query.workspace),
+            ("id", query.id),
+            ("thread_id", query.thread_id),
+            ("sha256", query.sha256),
+        ),
+        order=("created", "id"),
+        types=(int, str),
+        cursor=lambda row: (row.created, row.id),
+        read=read_artifact,
+    )
+
+
+def _keys(query: Keys) -> Plan:
+    return Plan(
+        select=f"SELECT {KEY} FROM effect_key",
+        conditions=_given(("workspace", query.workspace), ("effect", query.effect), ("key", query.key)),
+        order=("key",),
+        types=(str,),
+        cursor=lambda row: (row.key,),
+        read=read_key,
+    )

@@ -1,0 +1,142 @@
+"""The tables of a SQLite store, its versions, and how a file comes to have them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import aiosqlite
+
+from ._errors import BadStoreURL, StoreUnreadable
+
+APPLICATION_ID = 0x70657264
+"""Stands in the file's header ("perd" in ASCII) and tells it from other SQLite databases."""
+
+PAGE_SIZE = 8192
+
+Migration = Sequence[str]
+"""The statements that lead from one version to the next."""
+
+# `thread` says who a thread is and exists from its first signal on; `standing` says where a started thread
+# stands, and is the one row that every commit updates. `log` and its index are kept in the order of
+# commits: clustering it by thread costs a third of the speed.
+# Codes are small integers: see STATUSES and KINDS in `_sqlite_rows`.
+TABLES: Migration = (
+    """CREATE TABLE thread (
+        id INTEGER PRIMARY KEY, workspace TEXT NOT NULL, thread_id TEXT NOT NULL, session TEXT,
+        session_since INTEGER, principal TEXT, parent TEXT, started BLOB, created INTEGER, schema INTEGER)""",
+    "CREATE UNIQUE INDEX thread_address ON thread (workspace, thread_id)",
+    """CREATE TABLE standing (
+        id INTEGER PRIMARY KEY, incarnation BLOB NOT NULL, machine TEXT NOT NULL, state TEXT NOT NULL,
+        seq INTEGER NOT NULL, version INTEGER NOT NULL, definition TEXT NOT NULL, status INTEGER NOT NULL,
+        base INTEGER NOT NULL, n INTEGER NOT NULL, epoch INTEGER NOT NULL, owner TEXT,
+        crashes INTEGER NOT NULL, inbox INTEGER NOT NULL, wake INTEGER, expires INTEGER, reason TEXT,
+        note TEXT, schema INTEGER NOT NULL)""",
+    "CREATE INDEX standing_owned ON standing (owner, machine) WHERE owner IS NOT NULL",
+    "CREATE INDEX standing_runnable ON standing (machine) WHERE owner IS NULL AND status = 0",
+    """CREATE INDEX standing_due ON standing (machine, wake)
+        WHERE owner IS NULL AND status = 1 AND wake IS NOT NULL""",
+    "CREATE INDEX standing_crashed ON standing (machine, crashes) WHERE crashes > 0",
+    """CREATE TABLE log (
+        thread INTEGER NOT NULL, n INTEGER NOT NULL, seq INTEGER NOT NULL, epoch INTEGER NOT NULL,
+        kind INTEGER NOT NULL, at INTEGER NOT NULL, head BLOB NOT NULL, salt BLOB, payload BLOB,
+        schema INTEGER NOT NULL)""",
+    "CREATE UNIQUE INDEX log_position ON log (thread, n)",
+    """CREATE TABLE items (
+        thread INTEGER NOT NULL, n INTEGER NOT NULL, payload BLOB NOT NULL, schema INTEGER NOT NULL)""",
+    "CREATE UNIQUE INDEX items_position ON items (thread, n)",
+    """CREATE TABLE inbox (
+        thread INTEGER NOT NULL, number INTEGER NOT NULL, id TEXT NOT NULL, event TEXT NOT NULL,
+        payload BLOB NOT NULL, digest BLOB NOT NULL, at INTEGER NOT NULL, consumed INTEGER,
+        schema INTEGER NOT NULL)""",
+    "CREATE UNIQUE INDEX inbox_number ON inbox (thread, number)",
+    "CREATE UNIQUE INDEX inbox_id ON inbox (thread, id)",
+    "CREATE INDEX inbox_pending ON inbox (thread, number) WHERE consumed IS NULL",
+    """CREATE TABLE message (
+        workspace TEXT NOT NULL, session TEXT NOT NULL, number INTEGER NOT NULL, thread_id TEXT NOT NULL,
+        incarnation BLOB NOT NULL, payload BLOB NOT NULL, at INTEGER NOT NULL, schema INTEGER NOT NULL)""",
+    "CREATE UNIQUE INDEX message_number ON message (workspace, session, number)",
+    "CREATE INDEX message_thread ON message (workspace, session, incarnation, number)",
+    """CREATE TABLE memory (
+        workspace TEXT NOT NULL, namespace TEXT NOT NULL, key TEXT NOT NULL, version INTEGER NOT NULL,
+        newest INTEGER NOT NULL, value BLOB, at INTEGER NOT NULL, thread_id TEXT, seq INTEGER,
+        principal TEXT NOT NULL, expires INTEGER, schema INTEGER NOT NULL)""",
+    "CREATE UNIQUE INDEX memory_version ON memory (workspace, namespace, key, version)",
+    "CREATE UNIQUE INDEX memory_newest ON memory (workspace, namespace, key) WHERE newest = 1",
+    """CREATE TABLE artifact (
+        workspace TEXT NOT NULL, id TEXT NOT NULL, sha256 TEXT NOT NULL, size_bytes INTEGER NOT NULL,
+        media_type TEXT NOT NULL, principal TEXT NOT NULL, thread_id TEXT, incarnation BLOB, seq INTEGER,
+        derived_from TEXT NOT NULL, created INTEGER NOT NULL, expires INTEGER, schema INTEGER NOT NULL)""",
+    "CREATE UNIQUE INDEX artifact_id ON artifact (workspace, id)",
+    "CREATE INDEX artifact_created ON artifact (workspace, created, id)",
+    "CREATE INDEX artifact_thread ON artifact (workspace, thread_id)",
+    "CREATE INDEX artifact_blob ON artifact (workspace, sha256)",
+    """CREATE TABLE effect_key (
+        workspace TEXT NOT NULL, effect TEXT NOT NULL, key TEXT NOT NULL, arguments BLOB NOT NULL,
+        salt BLOB NOT NULL, thread_id TEXT NOT NULL, incarnation BLOB NOT NULL, seq INTEGER NOT NULL,
+        outcome BLOB, at INTEGER NOT NULL, expires INTEGER, schema INTEGER NOT NULL)""",
+    "CREATE UNIQUE INDEX effect_key_name ON effect_key (workspace, effect, key)",
+    """CREATE TABLE outbox (
+        thread INTEGER NOT NULL, seq INTEGER NOT NULL, n INTEGER NOT NULL, workspace TEXT NOT NULL,
+        thread_id TEXT NOT NULL, kind TEXT NOT NULL, payload BLOB NOT NULL, schema INTEGER NOT NULL)""",
+    "CREATE UNIQUE INDEX outbox_position ON outbox (thread, seq, n)",
+    """CREATE TABLE worker (
+        id TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, lock TEXT NOT NULL,
+        lease INTEGER NOT NULL, started INTEGER NOT NULL, beat INTEGER NOT NULL, ended INTEGER,
+        schema INTEGER NOT NULL)""",
+    "CREATE INDEX worker_started ON worker (started DESC, id)",
+)
+
+MIGRATIONS: Sequence[Migration] = (TABLES,)
+"""From version i to i + 1. What has been released is never changed: a new version is added behind."""
+
+IDENTITY = """SELECT (SELECT count(*) FROM sqlite_master), application_id, user_version
+    FROM pragma_application_id, pragma_user_version"""
+
+
+async def prepare(db: aiosqlite.Connection, path: str, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Bring the file to the newest version. Any number of processes may do so at once: one migrates.
+
+    Raises ``StoreUnreadable`` for a file that is another program's or a newer perdure's, which is left as
+    it is. A busy file is the driver's error; the whole call may be made again.
+    """
+    if await _version(db, path, len(migrations)) < len(migrations):
+        await db.execute_fetchall(f"PRAGMA page_size = {PAGE_SIZE}")
+    await _write_ahead(db, path)
+    if await _version(db, path, len(migrations)) < len(migrations):
+        await _migrate(db, path, migrations)
+
+
+async def _version(db: aiosqlite.Connection, path: str, newest: int) -> int:
+    tables, application, version = next(iter(await db.execute_fetchall(IDENTITY)))
+    if application != APPLICATION_ID and (tables or application or version):
+        raise StoreUnreadable(f"{path} is a database of another program: name a file of its own for perdure")
+    if version > newest:
+        raise StoreUnreadable(
+            f"{path} was written by a newer perdure (schema {version}, this one reads up to {newest}): "
+            "upgrade perdure, or name another file"
+        )
+    return int(version)
+
+
+async def _write_ahead(db: aiosqlite.Connection, path: str) -> None:
+    ((mode,),) = await db.execute_fetchall("PRAGMA journal_mode = WAL")
+    if mode != "wal":
+        raise BadStoreURL(
+            f"{path} lies where SQLite cannot keep a write-ahead log (no shared memory between processes): "
+            "put the file on a local disk"
+        )
+
+
+async def _migrate(db: aiosqlite.Connection, path: str, migrations: Sequence[Migration]) -> None:
+    await db.execute("BEGIN IMMEDIATE")
+    try:
+        for migration in migrations[await _version(db, path, len(migrations)) :]:
+            for statement in migration:
+                await db.execute(statement)
+        await db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        await db.execute(f"PRAGMA user_version = {len(migrations)}")
+        await db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            await db.execute("ROLLBACK")
+        raise

@@ -1,0 +1,151 @@
+"""The one thread that writes to a SQLite store. What arrives while it is busy makes up its next batch.
+
+A thread of its own and not one of aiosqlite's connections, because there each statement is a hop between
+threads, which costs more than the statement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any
+
+from ._errors import StoreUnavailable
+from ._records import Commit, Micros, Signal, Start
+from ._sqlite_batches import PATIENCE, Answer, Batches, Write
+from ._sqlite_files import connect
+
+BATCH_WRITES = 1000
+"""Most writes in one transaction, so that none waits long for the others."""
+BATCH_BYTES = 4 * 1024 * 1024
+"""Bodies in one transaction; a single write may have more."""
+
+Request = tuple[Write, "asyncio.Future[Any]"]
+
+
+class Writer:
+    """Takes writes from one event loop, lands them in batches, and answers each batch with one wake-up."""
+
+    def __init__(self, path: str, clock: Callable[[], Micros]) -> None:
+        self._path = path
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._closing = False
+        self._turn: list[Request] = []
+        """What came in this turn of the loop: handed over together, at its end."""
+        self._handed: SimpleQueue[list[Request] | None] = SimpleQueue()
+        self._waiting: deque[Request] = deque()
+        self._ending = False
+        # Not joined at exit: whoever leaves the loop without closing the store is as good as killed.
+        self._thread = Thread(target=self._run, name="perdure-sqlite-writer", daemon=True)
+
+    async def open(self) -> None:
+        """Start the thread; the driver's error where it cannot open the file."""
+        self._thread.start()
+        await self._opened
+
+    async def write(self, write: Write) -> Answer:
+        """Land a write. Whoever is cancelled while waiting here has written all the same."""
+        if self._closing:
+            raise StoreUnavailable(f"the store {self._path} is closed")
+        future = self._loop.create_future()
+        if not self._turn:
+            self._loop.call_soon(self._hand_over)
+        self._turn.append((write, future))
+        return await future
+
+    async def close(self) -> None:
+        """Finish what was begun, then end the thread."""
+        self._closing = True
+        self._hand_over()
+        self._handed.put(None)
+        await asyncio.shield(self._closed)
+
+    def _hand_over(self) -> None:
+        if self._turn:
+            self._handed.put(self._turn)
+            self._turn = []
+
+    def _run(self) -> None:
+        try:
+            db = connect(self._path, PATIENCE)
+            db.execute("PRAGMA busy_timeout = 0")  # a batch waits by itself
+        except sqlite3.Error as error:
+            self._post(_settle, [self._opened, self._closed], [error, None])
+            return
+        self._post(_settle, [self._opened], [None])
+        try:
+            batches = Batches(db, self._path, self._clock)
+            while batch := self._take():
+                self._post(_settle, [future for _, future in batch], self._land(batches, batch))
+        finally:
+            db.close()
+            self._post(_settle, [self._closed], [None])
+
+    def _land(self, batches: Batches, batch: Sequence[Request]) -> Sequence[Answer]:
+        try:
+            return batches.run([write for write, _ in batch])
+        except Exception as error:  # a fault of ours: those who wait must hear of it
+            return [error] * len(batch)
+
+    def _take(self) -> Sequence[Request]:
+        """The next batch, as large as what has arrived; empty when the writer is closed."""
+        if not self._waiting and not self._ending:
+            self._receive(self._handed.get())
+        while not self._ending and len(self._waiting) < BATCH_WRITES:
+            try:
+                self._receive(self._handed.get_nowait())
+            except Empty:
+                break
+        return self._cut()
+
+    def _receive(self, handed: list[Request] | None) -> None:
+        if handed is None:
+            self._ending = True
+        else:
+            self._waiting.extend(handed)
+
+    def _cut(self) -> Sequence[Request]:
+        batch: list[Request] = []
+        size = 0
+        while self._waiting and len(batch) < BATCH_WRITES:
+            size += _weight(self._waiting[0][0])
+            if batch and size > BATCH_BYTES:
+                break
+            batch.append(self._waiting.popleft())
+        return batch
+
+    def _post(self, call: Callable[..., None], *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call, *arguments)
+        except RuntimeError:
+            # The loop is closed: nobody is left who could be told.
+            self._ending = True
+
+
+def _settle(futures: Sequence[asyncio.Future[Any]], answers: Sequence[Answer]) -> None:
+    for future, answer in zip(futures, answers, strict=True):
+        if future.done():
+            continue
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        else:
+            future.set_result(answer)
+
+
+def _weight(write: Write) -> int:
+    """Bytes of the bodies in a write, as far as they can be large."""
+    if isinstance(write, Commit):
+        size = len(write.log.payload or b"") + len(write.items or b"")
+        if write.messages or write.memory:
+            size += sum(map(len, write.messages)) + sum(len(memory.value or b"") for memory in write.memory)
+        return size
+    if isinstance(write, Start):
+        return len(write.log.payload or b"") + len(write.items or b"") + sum(map(len, write.messages))
+    return len(write.payload) if isinstance(write, Signal) else 0
