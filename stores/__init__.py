@@ -58,6 +58,7 @@ from ._records import (
     WorkerRow,
     Workers,
 )
+from ._sqlite import SQLiteStore
 from ._store import Store
 from ._url import open_store
 
@@ -103,6 +104,7 @@ __all__ = [
     "Page",
     "Query",
     "Release",
+    "SQLiteStore",
     "Signal",
     "SignalConflict",
     "StaleClaim",

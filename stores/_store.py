@@ -108,8 +108,8 @@ class Store(Protocol):
         """Insert or renew a worker's row, with ``beat`` set to the store's clock, which is returned.
 
         A row with ``ended`` set stays as a sign that the process left in good order, and a late beat
-        without it does not take it back. Other rows, silent for more than a day, that own no thread are
-        dropped.
+        without it does not take it back. Rows, ended ones too, that were silent for more than a day and own
+        no thread are dropped.
         """
         ...
 

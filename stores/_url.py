@@ -9,6 +9,7 @@ from ._clock import system_clock
 from ._errors import BadStoreURL
 from ._memory import MemoryStore
 from ._records import Micros
+from ._sqlite import SQLiteStore
 from ._store import Store
 
 SHAPES = "write memory://, sqlite:///relative/path.db or sqlite:////absolute/path.db"
@@ -30,8 +31,6 @@ def open_store(url: str, *, clock: Callable[[], Micros] = system_clock) -> Store
                 raise BadStoreURL("memory:// takes nothing behind it: each is a new, empty store")
             return MemoryStore(clock)
         case "sqlite":
-            from ._sqlite import SQLiteStore
-
             return SQLiteStore(_sqlite_path(rest), clock=clock)
         case other:
             raise BadStoreURL(f"no store is known for {other}:// URLs: {SHAPES}")
