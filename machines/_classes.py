@@ -29,11 +29,11 @@ def is_class_of_fields(type_: Any) -> bool:
 
 
 def members_of(type_: Any) -> list[Member]:
-    """The fields of a record class, parameters of a generic one applied; ``Refused`` where it is no record."""
+    """The fields of a record class, what a generic one stands for put in; ``Refused`` if it is no record."""
     class_ = get_origin(type_) or type_
-    if not _is_frozen(class_):
+    if not is_frozen(class_):
         raise Refused(f"{class_.__name__} can be changed in place: make it a @record")
-    types = _field_types(type_)
+    types = field_types(type_)
     fields = attrs.fields(class_) if attrs.has(class_) else dataclasses.fields(class_)
     return [_member(class_, field, types) for field in fields]
 
@@ -59,7 +59,7 @@ def of_class(class_: type, name: str, members: Mapping[str, Shape], required: Se
         return [(f".{field}", shape, getattr(value, field)) for field, shape in members.items()]
 
     def parts(plain: Any) -> Parts:
-        if type(plain) is not dict:
+        if plain.__class__ is not dict:
             return []
         return [(f".{field}", shape, plain[field]) for field, shape in members.items() if field in plain]
 
@@ -87,8 +87,10 @@ def _converters(
     hooks: dict[str, Any] = {
         field: override(struct_hook=shape.load, unstruct_hook=shape.dump) for field, shape in members.items()
     }
-    as_dict = make_dict_unstructure_fn(class_, converter, _cattrs_use_linecache=False, **hooks)
-    structure = make_dict_structure_fn(
+    as_dict: Callable[[Any], dict[str, Any]] = make_dict_unstructure_fn(
+        class_, converter, _cattrs_use_linecache=False, **hooks
+    )
+    structure: Callable[..., Any] = make_dict_structure_fn(
         class_,
         converter,
         _cattrs_forbid_extra_keys=True,
@@ -98,7 +100,7 @@ def _converters(
     )
 
     def load(plain: Any, _: Any = None) -> Any:
-        if type(plain) is not dict:
+        if plain.__class__ is not dict:
             raise Misfit(f"expected an object for {class_.__name__}, found {describe(plain)}")
         try:
             return structure(plain, class_)
@@ -145,7 +147,7 @@ def _schema(members: Mapping[str, Shape], required: Sequence[str], schemas: Sche
     }
 
 
-def _is_frozen(class_: type) -> bool:
+def is_frozen(class_: type) -> bool:
     if dataclasses.is_dataclass(class_):
         return bool(class_.__dataclass_params__.frozen)  # type: ignore[attr-defined]
     # attrs says so from 25.4 on alone; every version refuses the assignment.
@@ -158,14 +160,14 @@ def _is_frozen(class_: type) -> bool:
     return False
 
 
-def _field_types(type_: Any) -> dict[str, Any]:
+def field_types(type_: Any) -> dict[str, Any]:
     """The types of a class's fields by name, with what its bases and parameters stand for put in."""
     class_ = get_origin(type_) or type_
     applied = dict(zip(getattr(class_, "__parameters__", ()), get_args(type_), strict=False))
     types: dict[str, Any] = {}
     for base in reversed(getattr(class_, "__orig_bases__", class_.__bases__)):
         if is_class_of_fields(get_origin(base) or base):
-            types.update(_field_types(_apply(base, applied)))
+            types.update(field_types(_apply(base, applied)))
     try:
         hints = get_type_hints(class_, include_extras=True)
         own = inspect.get_annotations(class_)

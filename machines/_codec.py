@@ -29,10 +29,10 @@ class Codec(Generic[T]):
     type: Any
     same: Callable[[Any, Any], bool]
     """Whether a value and one that was read back are equal, and of the same types all the way down."""
-    _shape: Shape
-    _recursive: bool
-    _write: Callable[[Any], bytes]
-    _load: Callable[..., Any]
+    _shape: Shape = attrs.field(alias="shape")
+    _recursive: bool = attrs.field(alias="recursive")
+    _write: Callable[[Any], bytes] = attrs.field(alias="write")
+    _load: Callable[..., Any] = attrs.field(alias="load")
 
     def encode(self, value: T, where: str) -> bytes:
         """The canonical bytes of ``value``: compact UTF-8 JSON, keys of objects and items of sets sorted.
@@ -90,8 +90,16 @@ class Codec(Generic[T]):
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the encoded form, for models and for people."""
         schemas = Schemas()
-        schema = self._shape.schema(schemas)
+        schema = self.schema_in(schemas)
         return {**schema, "$defs": schemas.definitions} if schemas.definitions else schema
+
+    def schema_in(self, schemas: Schemas) -> dict[str, Any]:
+        """The same as a part of a larger schema, which keeps the definitions."""
+        return self._shape.schema(schemas)
+
+    def snapshot(self, value: T) -> bytes:
+        """The bytes of a value that ``roundtrip`` or ``decode`` returned: nothing is checked again."""
+        return self._write(value)
 
     def _check(self, value: T, where: str) -> None:
         found = unstorable(self._shape, value)
@@ -100,7 +108,7 @@ class Codec(Generic[T]):
 
 
 def codec(type_: Any, where: str) -> Codec[Any]:
-    """The codec of a type, made once. ``DefinitionError`` names ``where`` and the type that cannot be stored."""
+    """The codec of a type, made once; ``DefinitionError`` names ``where`` and what cannot be stored."""
     try:
         try:
             return _cached(type_)

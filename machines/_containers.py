@@ -14,6 +14,10 @@ from ._values import FrozenMapping
 to_bytes = msgspec.json.Encoder(order="sorted").encode
 """The canonical encoder: compact, the keys of objects sorted."""
 
+_TUPLE: tuple[type, ...] = (tuple,)
+_ARRAYS: tuple[type, ...] = (tuple, list)
+_MAPPINGS: tuple[type, ...] = (dict, FrozenMapping)
+
 
 def sequence(item: Shape, name: str, classes: tuple[type, ...]) -> Shape:
     """Any number of items of one type, read back as a tuple."""
@@ -25,7 +29,7 @@ def sequence(item: Shape, name: str, classes: tuple[type, ...]) -> Shape:
         dump=identity if item.dump is identity else _dumps_items(item.dump, classes, name),
         same=_same_sequence(item, classes),
         members=lambda value: _numbered(item, value),
-        parts=lambda plain: _numbered(item, plain) if type(plain) is list else (),
+        parts=lambda plain: _numbered(item, plain) if plain.__class__ is list else (),
         schema=lambda schemas: {"type": "array", "items": item.schema(schemas)},
     )
 
@@ -35,22 +39,22 @@ def fixed_tuple(items: Sequence[Shape], name: str) -> Shape:
     size = len(items)
 
     def dump(value: Any) -> Any:
-        if type(value) is not tuple or len(value) != size:
+        if type(value) not in _TUPLE or len(value) != size:
             raise Misfit(f"{describe(value)} is no {name}")
         return [item.dump(part) for item, part in zip(items, value, strict=True)]
 
     def load(plain: Any, _: Any = None) -> Any:
-        if type(plain) is not list or len(plain) != size:
+        if plain.__class__ is not list or len(plain) != size:
             raise Misfit(f"expected an array of {size} for {name}, found {describe(plain)}")
         return tuple([item.load(part, None) for item, part in zip(items, plain, strict=True)])
 
     def same(one: Any, other: Any) -> bool:
-        if type(one) is not tuple or len(one) != len(other):
+        if type(one) not in _TUPLE or len(one) != len(other):
             return False
         return all(item.same(a, b) for item, a, b in zip(items, one, other, strict=True))
 
     def parts(plain: Any) -> Parts:
-        if type(plain) not in (tuple, list) or len(plain) != size:
+        if type(plain) not in _ARRAYS or len(plain) != size:
             return []
         return [(f"[{i}]", item, part) for i, (item, part) in enumerate(zip(items, plain, strict=True))]
 
@@ -104,7 +108,7 @@ def unordered(item: Shape, name: str, classes: tuple[type, ...]) -> Shape:
         dump=dump,
         same=same,
         members=lambda value: [("{...}", item, part) for part in value],
-        parts=lambda plain: _numbered(item, plain) if type(plain) is list else (),
+        parts=lambda plain: _numbered(item, plain) if plain.__class__ is list else (),
         schema=lambda schemas: {"type": "array", "items": item.schema(schemas), "uniqueItems": True},
     )
 
@@ -114,7 +118,7 @@ def mapping(key: Shape, value: Shape, name: str) -> Shape:
     form, dump, load, parts = _object(key, value, name) if key.key else _pairs(key, value, name)
 
     def same(one: Any, other: Any) -> bool:
-        if type(one) not in (dict, FrozenMapping) or len(one) != len(other):
+        if type(one) not in _MAPPINGS or len(one) != len(other):
             return False
         keys = {k: k for k in other}
         return all(k in keys and key.same(k, keys[k]) and value.same(v, other[k]) for k, v in one.items())
@@ -132,7 +136,7 @@ def mapping(key: Shape, value: Shape, name: str) -> Shape:
 
     return Shape(
         name=name,
-        classes=(dict, FrozenMapping),
+        classes=_MAPPINGS,
         forms=frozenset({form}),
         load=load,
         dump=dump,
@@ -152,12 +156,12 @@ def _object(key: Shape, value: Shape, name: str) -> Form:
     dump_value, load_value = value.dump, value.load
 
     def dump(whole: Any) -> Any:
-        if type(whole) not in (dict, FrozenMapping):
+        if type(whole) not in _MAPPINGS:
             raise Misfit(f"{describe(whole)} is no {name}")
         return {to_text(k): dump_value(v) for k, v in whole.items()}
 
     def load(plain: Any, _: Any = None) -> Any:
-        if type(plain) is not dict:
+        if plain.__class__ is not dict:
             raise Misfit(f"expected an object for {name}, found {describe(plain)}")
         whole = FrozenMapping({from_text(k): load_value(v, None) for k, v in plain.items()})
         if len(whole) != len(plain):
@@ -165,29 +169,31 @@ def _object(key: Shape, value: Shape, name: str) -> Form:
         return whole
 
     def load_texts(plain: Any, _: Any = None) -> Any:
-        if type(plain) is not dict:
+        if plain.__class__ is not dict:
             raise Misfit(f"expected an object for {name}, found {describe(plain)}")
         return FrozenMapping({k: load_value(v, None) for k, v in plain.items()})
 
     def parts(plain: Any) -> Parts:
-        return [(f"[{k!r}]", value, v) for k, v in plain.items()] if type(plain) is dict else []
+        return [(f"[{k!r}]", value, v) for k, v in plain.items()] if plain.__class__ is dict else []
 
     plain_keys = to_text is identity and from_text is identity
-    dump = identity if plain_keys and dump_value is identity else dump
-    return dict, dump, load_texts if plain_keys else load, parts
+    encoder_takes_it = plain_keys and dump_value is identity
+    return dict, identity if encoder_takes_it else dump, load_texts if plain_keys else load, parts
 
 
 def _pairs(key: Shape, value: Shape, name: str) -> Form:
     encode = to_bytes
 
     def dump(whole: Any) -> Any:
-        if type(whole) not in (dict, FrozenMapping):
+        if type(whole) not in _MAPPINGS:
             raise Misfit(f"{describe(whole)} is no {name}")
         pairs = [[key.dump(k), value.dump(v)] for k, v in whole.items()]
         return sorted(pairs, key=lambda pair: encode(pair[0]))
 
     def load(plain: Any, _: Any = None) -> Any:
-        if type(plain) is not list or not all(type(pair) is list and len(pair) == 2 for pair in plain):
+        if plain.__class__ is not list or not all(
+            pair.__class__ is list and len(pair) == 2 for pair in plain
+        ):
             raise Misfit(f"expected an array of pairs for {name}, found {describe(plain)}")
         whole = FrozenMapping({key.load(k, None): value.load(v, None) for k, v in plain})
         if len(whole) != len(plain):
@@ -195,10 +201,10 @@ def _pairs(key: Shape, value: Shape, name: str) -> Form:
         return whole
 
     def parts(plain: Any) -> Parts:
-        if type(plain) is not list:
+        if plain.__class__ is not list:
             return
         for i, pair in enumerate(plain):
-            if type(pair) is list and len(pair) == 2:
+            if pair.__class__ is list and len(pair) == 2:
                 yield f"[{i}][0]", key, pair[0]
                 yield f"[{i}][1]", value, pair[1]
 
@@ -210,12 +216,12 @@ def _loads_items(item: Shape, build: Callable[[Any], Any], name: str) -> Callabl
     exact = {item.exact}
 
     def load(plain: Any, _: Any = None) -> Any:
-        if type(plain) is not list:
+        if plain.__class__ is not list:
             raise Misfit(f"expected an array for {name}, found {describe(plain)}")
         return build([load_item(part, None) for part in plain])
 
     def load_exact(plain: Any, _: Any = None) -> Any:
-        if type(plain) is list and exact.issuperset(map(type, plain)):
+        if plain.__class__ is list and exact.issuperset(map(type, plain)):
             return build(plain)
         return load(plain)
 

@@ -2,63 +2,102 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import attrs
+import msgspec
 
 from ._codec import Codec
+from ._containers import to_bytes
+from ._errors import BadUpdate, NotStorable, Unreadable
+from ._fields import FieldPlan, plan_fields
+from ._shape import Schemas, describe, reason_of
 
 D = TypeVar("D")
 
+Raw = msgspec.Raw
+Positions = dict[str, tuple[int, int]]
 
-@attrs.frozen(kw_only=True)
-class FieldPlan:
-    """One field of a machine's data."""
-
-    name: str
-    kind: Literal["plain", "append", "conversation", "ephemeral", "owned"]
-    codec: Codec[Any] | None
-    """Of the value; of one item in an ``append`` or ``conversation`` field; None where nothing is stored."""
-    reducer: Callable[[Any, Any], Any] | None = None
-    model_writable: bool = False
-    default: Any = attrs.NOTHING
-    owned: str | None = None
+_read_items = msgspec.json.Decoder(dict[str, list[Raw]]).decode
+_read_change = msgspec.json.Decoder(list[Raw]).decode
+_read_count = msgspec.json.Decoder(int).decode
+_read_position = msgspec.json.Decoder(tuple[int, int]).decode
 
 
 @attrs.frozen(kw_only=True)
 class Merged(Generic[D]):
-    """Data after updates."""
+    """Data after updates, and what of it is to be written."""
 
     data: D
+    """What would be read back: ephemeral fields hold their defaults."""
     live: D
+    """The same with what ephemeral fields were given, for a next step in this process."""
     delta: dict[str, list[Any]]
+    """By field: ``["s", Raw]`` set, ``["a", k]`` appended k items (and ``["r", k]``: replaced by k items)."""
     items: bytes | None
+    """JSON: the appended items by field."""
     messages: tuple[bytes, ...]
-    positions: dict[str, tuple[int, int]]
+    positions: Positions
+    """By append field: the log position of its first items, and how many it has."""
     size: int
+    """Bytes of the delta."""
 
 
 @attrs.frozen(kw_only=True)
 class Loaded(Generic[D]):
-    """Data read back."""
+    """Data read back, with ``positions`` as in ``Merged``."""
 
     data: D
-    positions: dict[str, tuple[int, int]]
+    positions: Positions
+
+
+@attrs.define
+class _Changes:
+    """What a commit changes, as it is collected."""
+
+    values: dict[str, Any] = attrs.Factory(dict)
+    live: dict[str, Any] = attrs.Factory(dict)
+    raws: dict[str, bytes] = attrs.Factory(dict)
+    items: dict[str, list[bytes]] = attrs.Factory(dict)
+    messages: list[bytes] = attrs.Factory(list)
+    lanes: dict[str, str] = attrs.Factory(dict)
 
 
 class DataPlan(Generic[D]):
-    """How one data class is stored."""
+    """How one data class is stored. ``DefinitionError`` where it cannot be, naming ``where`` and the field.
 
-    cls: type[D]
-    fields: Mapping[str, FieldPlan]
+    Derived properties are not stored, and what the runtime owns and what is ephemeral is not either.
+    ``owned``, wherever it is asked for, has a value for each name of ``Position``.
+    """
 
     def __init__(self, cls: type[D], where: str) -> None:
-        raise NotImplementedError
+        self.cls = cls
+        self.where = where
+        self.fields: Mapping[str, FieldPlan] = plan_fields(cls, where)
+        plans = self.fields.values()
+        self._given = tuple(plan.name for plan in plans if plan.kind not in ("owned", "ephemeral"))
+        self._ephemeral = tuple(plan.name for plan in plans if plan.kind == "ephemeral")
+        self._owned = tuple((plan.name, plan.owned) for plan in plans if plan.owned is not None)
 
     def started(self, data: D, owned: Mapping[str, object]) -> Merged[D]:
-        """A thread's first data, at log position 0."""
-        raise NotImplementedError
+        """A thread's first data, as the commit at log position 0 writes it: the delta has every stored field.
+
+        ``NotStorable`` names the field.
+        """
+        if type(data) is not self.cls:
+            raise NotStorable(
+                f"{self.where}: {describe(data)} is given where {self.cls.__name__} is declared"
+            )
+        changes = _Changes()
+        for name, plan in self.fields.items():
+            value = getattr(data, name)
+            if plan.kind in ("append", "conversation"):
+                self._append(plan, value, (), changes)
+            elif plan.codec is not None:
+                changes.raws[name], changes.values[name] = plan.codec.roundtrip(value, f"{self.where}.{name}")
+        return self._merged(data, changes, owned, 0, {})
 
     def merge(
         self,
@@ -69,12 +108,27 @@ class DataPlan(Generic[D]):
         n: int,
         positions: Mapping[str, tuple[int, int]],
     ) -> Merged[D]:
-        """``data`` with the updates of each lane, in order, for the commit at log position ``n``."""
-        raise NotImplementedError
+        """``data`` with the updates of each lane in order, for the commit at log position ``n``.
 
-    def base(self, data: D, positions: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
-        """A full snapshot."""
-        raise NotImplementedError
+        An update equal to what is there changes nothing. ``BadUpdate`` names lane and field, where there is
+        no such field, it is not the handler's to set, or two lanes set it without a merge rule;
+        ``NotStorable`` names the field whose new value cannot be stored.
+        """
+        changes = _Changes()
+        for lane, update in updates:
+            for name, value in update.items():
+                self._update(self._field(lane, name), lane, value, data, changes)
+        return self._merged(data, changes, owned, n, positions)
+
+    def base(self, data: D, positions: Mapping[str, tuple[int, int]]) -> dict[str, Raw]:
+        """A snapshot of data that this plan returned: values by field, positions for append fields."""
+        snapshot: dict[str, Raw] = {}
+        for name, plan in self.fields.items():
+            if plan.kind == "append" and name in positions:
+                snapshot[name] = Raw(to_bytes(positions[name]))
+            elif plan.kind == "plain" and plan.codec is not None:
+                snapshot[name] = Raw(plan.codec.snapshot(getattr(data, name)))
+        return snapshot
 
     def load(
         self,
@@ -84,13 +138,231 @@ class DataPlan(Generic[D]):
         messages: Sequence[bytes],
         owned: Mapping[str, object],
     ) -> Loaded[D]:
-        """Data from a snapshot, the deltas after it, and the rows of items and messages."""
-        raise NotImplementedError
+        """Data from a snapshot, the deltas after it with their log positions, and the rows of items.
+
+        ``Unreadable`` names the field that is not declared any more, is missing, or does not fit its type.
+        """
+        stored = _Stored(self.fields, self.where)
+        for name, raw in base.items():
+            stored.take_base(name, raw)
+        for n, delta in deltas:
+            for name, change in delta.items():
+                stored.take_change(n, name, change)
+        values = {
+            name: self._codec(name).decode(raw, f"{self.where}.{name}") for name, raw in stored.raws.items()
+        }
+        for name, raws in stored.items(items).items():
+            values[name] = self._decode_all(name, raws)
+        for plan in self.fields.values():
+            if plan.kind == "conversation":
+                values[plan.name] = self._decode_all(plan.name, messages)
+            elif plan.kind == "plain" and plan.name not in values and plan.default is attrs.NOTHING:
+                raise Unreadable(f"{self.where}.{plan.name}: it is not stored, and has no default")
+            elif plan.kind == "append":
+                values.setdefault(plan.name, ())
+        return Loaded(data=self._build(values, owned, Unreadable), positions=stored.positions)
 
     def patch(self, mapping: Mapping[str, Any]) -> dict[str, object]:
-        """Updates from a model's answer."""
-        raise NotImplementedError
+        """The updates that a model's answer, as decoded JSON, makes: those of ``ModelWritable`` fields.
+
+        Everything else that it says is left out. ``BadUpdate`` names the field whose value does not fit.
+        """
+        if not isinstance(mapping, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise BadUpdate(f"{self.where}: a model's answer is a mapping of fields, not {describe(mapping)}")
+        return {
+            name: self._patched(plan, mapping[name])
+            for name, plan in self.fields.items()
+            if plan.model_writable and name in mapping
+        }
 
     def patch_schema(self) -> dict[str, Any]:
-        """JSON Schema of what a model may set."""
-        raise NotImplementedError
+        """JSON Schema of what a model may set, for the model to be given."""
+        schemas = Schemas()
+        properties: dict[str, Any] = {}
+        for name, plan in self.fields.items():
+            if plan.model_writable and plan.codec is not None:
+                one = plan.codec.schema_in(schemas)
+                properties[name] = one if plan.kind == "plain" else {"type": "array", "items": one}
+        schema = {"type": "object", "properties": properties, "additionalProperties": False}
+        return {**schema, "$defs": schemas.definitions} if schemas.definitions else schema
+
+    def _codec(self, name: str) -> Codec[Any]:
+        made = self.fields[name].codec
+        assert made is not None
+        return made
+
+    def _field(self, lane: str, name: str) -> FieldPlan:
+        plan = self.fields.get(name)
+        if plan is None:
+            derived = isinstance(getattr(self.cls, name, None), property)
+            near = difflib.get_close_matches(name, self.fields, 1)
+            hint = "is derived, and is never set" if derived else "names no field"
+            hint += f": do you mean {near[0]!r}?" if near and not derived else ""
+            raise BadUpdate(f"{self.where}: the update {name!r} of {lane} {hint}")
+        if plan.kind == "owned":
+            raise BadUpdate(f"{self.where}.{name}: only the runtime writes it; {lane} sets it")
+        return plan
+
+    def _update(self, plan: FieldPlan, lane: str, value: object, data: D, changes: _Changes) -> None:
+        name = plan.name
+        before = changes.lanes.setdefault(name, lane)
+        if plan.kind in ("append", "conversation"):
+            self._append(plan, value, changes.values.get(name, getattr(data, name)), changes)
+            return
+        if before != lane and plan.reducer is None:
+            raise BadUpdate(
+                f"{self.where}.{name}: {before} and {lane} both set it, and it has no merge rule: "
+                "mark it Append(), Merge() or Reducer(fn), or let one of them set it"
+            )
+        if plan.codec is None:
+            changes.live[name] = value
+            return
+        old = changes.values.get(name, getattr(data, name))
+        if plan.reducer is not None:
+            value = self._reduce(plan, plan.reducer, old, value)
+        if not plan.codec.same(value, old):
+            changes.raws[name], changes.values[name] = plan.codec.roundtrip(value, f"{self.where}.{name}")
+
+    def _reduce(self, plan: FieldPlan, reducer: Callable[[Any, Any], Any], old: Any, value: object) -> Any:
+        try:
+            return reducer(old, value)
+        except BadUpdate as error:
+            raise BadUpdate(f"{self.where}.{plan.name}: {error}, not {describe(value)}") from None
+        except Exception as error:
+            raise BadUpdate(f"{self.where}.{plan.name}: its reducer raised {reason_of(error)}") from error
+
+    def _append(self, plan: FieldPlan, value: object, old: tuple[Any, ...], changes: _Changes) -> None:
+        if type(value) not in (tuple, list):
+            raise BadUpdate(
+                f"{self.where}.{plan.name}: it accumulates, so that an update is a list or tuple of items "
+                f"to append, not {describe(value)}"
+            )
+        raws: list[bytes] = []
+        added: list[Any] = []
+        for i, item in enumerate(value):  # type: ignore[var-annotated, arg-type]
+            raw, back = self._codec(plan.name).roundtrip(item, f"{self.where}.{plan.name}[{len(old) + i}]")
+            raws.append(raw)
+            added.append(back)
+        changes.values[plan.name] = (*old, *added)
+        if plan.kind == "conversation":
+            changes.messages += raws
+        elif raws:
+            changes.items.setdefault(plan.name, []).extend(raws)
+
+    def _merged(
+        self,
+        data: D,
+        changes: _Changes,
+        owned: Mapping[str, object],
+        n: int,
+        positions: Mapping[str, tuple[int, int]],
+    ) -> Merged[D]:
+        values = {name: getattr(data, name) for name in self._given}
+        values.update(changes.values)
+        built = live = self._build(values, owned, BadUpdate)
+        if self._ephemeral:
+            caches = {name: getattr(data, name) for name in self._ephemeral}
+            live = self._build({**values, **caches, **changes.live}, owned, BadUpdate)
+        delta: dict[str, list[Any]] = {name: ["s", Raw(raw)] for name, raw in changes.raws.items()}
+        moved = dict(positions)
+        for name, raws in changes.items.items():
+            first, count = positions.get(name, (n, 0))
+            moved[name] = (first if count else n, count + len(raws))
+            delta[name] = ["a", len(raws)]
+        return Merged(
+            data=built,
+            live=live,
+            delta=delta,
+            items=to_bytes({name: list(map(Raw, raws)) for name, raws in changes.items.items()})
+            if changes.items
+            else None,
+            messages=tuple(changes.messages),
+            positions=moved,
+            size=sum(len(name) + len(raw) + 10 for name, raw in changes.raws.items())
+            + sum(len(name) + 12 for name in changes.items),
+        )
+
+    def _build(self, values: Mapping[str, Any], owned: Mapping[str, object], error: type[Exception]) -> D:
+        try:
+            data = self.cls(**values)
+        except Exception as raised:
+            raise error(
+                f"{self.where}: {self.cls.__name__} refuses the values: {reason_of(raised)}"
+            ) from raised
+        for name, what in self._owned:
+            object.__setattr__(data, name, owned[what])
+        return data
+
+    def _decode_all(self, name: str, raws: Sequence[bytes | Raw]) -> tuple[Any, ...]:
+        decode = self._codec(name).decode
+        return tuple([decode(raw, f"{self.where}.{name}[{i}]") for i, raw in enumerate(raws)])
+
+    def _patched(self, plan: FieldPlan, plain: Any) -> object:
+        where = f"{self.where}.{plan.name}"
+        made = self._codec(plan.name)
+        try:
+            if plan.kind == "plain":
+                return made.roundtrip(made.structure(plain, where), where)[1]
+            if type(plain) is not list:
+                raise BadUpdate(f"{where}: expected an array of items, found {describe(plain)}")
+            items = [made.structure(item, f"{where}[{i}]") for i, item in enumerate(plain)]
+            return tuple([made.roundtrip(item, where)[1] for item in items])
+        except (Unreadable, NotStorable) as error:
+            raise BadUpdate(str(error)) from error
+
+
+class _Stored:
+    """What a snapshot and the deltas after it say, newest last."""
+
+    def __init__(self, fields: Mapping[str, FieldPlan], where: str) -> None:
+        self._fields = fields
+        self._where = where
+        self.raws: dict[str, Any] = {}
+        self.positions: Positions = {}
+
+    def take_base(self, name: str, raw: Any) -> None:
+        if self._kind(name) == "append":
+            self.positions[name] = self._read(name, _read_position, raw)
+        else:
+            self.raws[name] = raw
+
+    def take_change(self, n: int, name: str, change: Any) -> None:
+        op, what = self._read(name, _read_change, change) if isinstance(change, Raw) else change
+        op = op if isinstance(op, str) else bytes(op).decode().strip('"')
+        if (op == "s") != (self._kind(name) == "plain") or op not in ("s", "a", "r"):
+            raise Unreadable(f"{self._where}.{name}: its change {op!r} does not fit how it is declared now")
+        if op == "s":
+            self.raws[name] = what
+            return
+        count = what if isinstance(what, int) else self._read(name, _read_count, what)
+        first, before = self.positions.get(name, (n, 0)) if op == "a" else (n, 0)
+        self.positions[name] = (first if before else n, before + count)
+
+    def items(self, rows: Sequence[tuple[int, bytes]]) -> dict[str, list[Raw]]:
+        """The items of each append field, from the rows at and after its first."""
+        found: dict[str, list[Raw]] = {name: [] for name in self.positions}
+        for n, row in rows:
+            for name, raws in self._read("items", _read_items, row).items():
+                if self._kind(name) == "append" and n >= self.positions.get(name, (n + 1, 0))[0]:
+                    found[name] += raws
+        for name, raws in found.items():
+            if len(raws) != self.positions[name][1]:
+                raise Unreadable(
+                    f"{self._where}.{name}: {len(raws)} items were found, {self.positions[name][1]} were appended"
+                )
+        return found
+
+    def _kind(self, name: str) -> str:
+        plan = self._fields.get(name)
+        if plan is None or plan.kind not in ("plain", "append"):
+            raise Unreadable(
+                f"{self._where}.{name}: it is stored, but is no stored field any more: "
+                "put it back, or write an upcaster that takes it out"
+            )
+        return plan.kind
+
+    def _read(self, name: str, read: Callable[[Any], Any], raw: Any) -> Any:
+        try:
+            return read(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
+            raise Unreadable(f"{self._where}.{name}: the stored bytes are damaged: {error}") from None

@@ -77,7 +77,7 @@ class Merge:
 
 @attrs.frozen
 class Reducer:
-    """Marks a field that an update reaches through ``fn(old, new)``, pure; it returns the field's new value."""
+    """Marks a field whose new value is ``fn(old, update)``, a pure function."""
 
     fn: Callable[[Any, Any], Any]
 

@@ -6,7 +6,7 @@ import binascii
 import enum
 import re
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal, InvalidOperation
 from math import copysign, isfinite
 from typing import Any
@@ -84,7 +84,8 @@ def _text() -> Shape:
         try:
             value.encode()
         except UnicodeEncodeError as error:
-            return f"character {error.start} is the lone surrogate {value[error.start]!r}: it is no valid Unicode"
+            where = error.start
+            return f"character {where} is the lone surrogate {value[where]!r}: it is no valid Unicode"
         return None
 
     return _native(str, "string", problem=problem, key=(identity, identity))
@@ -281,8 +282,9 @@ def _stamp_problem(value: datetime | time) -> str | None:
 def _stamp(type_: type[datetime] | type[time], schema: dict[str, Any]) -> Shape:
     def write(value: Any) -> str:
         zone = value.tzinfo
-        if zone is not None and zone is not timezone.utc and _stamp_problem(value) is not None:
-            raise Misfit(_stamp_problem(value))
+        problem = None if zone is None or zone is UTC else _stamp_problem(value)
+        if problem is not None:
+            raise Misfit(problem)
         return write_stamp(value)
 
     return _of_text(

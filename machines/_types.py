@@ -7,7 +7,7 @@ import collections.abc as abc
 import pathlib
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import attrs
@@ -20,20 +20,20 @@ from ._shape import Refused, Shape
 from ._unions import optional, union
 from ._values import FrozenMapping
 
-_IMMUTABLE = "it can be changed in place"
+_MUTABLE = "it can be changed in place"
 _ADVICE: dict[Any, str] = {
-    list: f"{_IMMUTABLE}: say Sequence[...], which comes back as a tuple",
+    list: f"{_MUTABLE}: say Sequence[...], which comes back as a tuple",
     collections.deque: "its settings would be lost: say Sequence[...]",
-    set: f"{_IMMUTABLE}: say frozenset[...]",
-    bytearray: f"{_IMMUTABLE}: say bytes",
-    memoryview: f"{_IMMUTABLE}: say bytes",
-    dict: f"{_IMMUTABLE}: say Mapping[..., ...]",
+    set: f"{_MUTABLE}: say frozenset[...]",
+    bytearray: f"{_MUTABLE}: say bytes",
+    memoryview: f"{_MUTABLE}: say bytes",
+    dict: f"{_MUTABLE}: say Mapping[..., ...]",
     collections.defaultdict: "its settings would be lost: say Mapping[..., ...]",
-    collections.OrderedDict: f"{_IMMUTABLE}: say Mapping[..., ...], or Sequence[tuple[..., ...]] for an order",
-    collections.Counter: f"{_IMMUTABLE}: say Mapping[..., int]",
-    abc.MutableSequence: f"{_IMMUTABLE}: say Sequence[...]",
-    abc.MutableSet: f"{_IMMUTABLE}: say frozenset[...]",
-    abc.MutableMapping: f"{_IMMUTABLE}: say Mapping[..., ...]",
+    collections.OrderedDict: f"{_MUTABLE}: say Mapping[..., ...], or Sequence[...] of pairs for an order",
+    collections.Counter: f"{_MUTABLE}: say Mapping[..., int]",
+    abc.MutableSequence: f"{_MUTABLE}: say Sequence[...]",
+    abc.MutableSet: f"{_MUTABLE}: say frozenset[...]",
+    abc.MutableMapping: f"{_MUTABLE}: say Mapping[..., ...]",
     abc.Iterable: "it does not say what it holds its items in: say Sequence[...] or frozenset[...]",
     abc.Collection: "it does not say what it holds its items in: say Sequence[...] or frozenset[...]",
     abc.Iterator: "it can be read once: say Sequence[...]",

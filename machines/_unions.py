@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from ._shape import Misfit, Parts, Refused, Schemas, Shape, describe, identity
+from ._shape import Misfit, Parts, Refused, Schemas, Shape, describe, identity, leaf_same
 
 TAG = "$"
 """The key that says which member an object is. No field can have this name."""
@@ -126,7 +126,7 @@ def _union(name: str, choices: Sequence[_Choice], tags: dict[str, _Choice]) -> S
         forms=frozenset(by_form) | ({dict} if tags else frozenset()),
         load=load,
         dump=identity if untagged else dump,
-        **({} if leaves else {"same": same}),
+        same=leaf_same if leaves else same,
         members=lambda value: by_class[type(value)].shape.members(value),
         problem=lambda value: by_class[type(value)].shape.problem(value),
         parts=parts,
@@ -141,8 +141,8 @@ def _check_classes(shapes: Sequence[Shape], name: str) -> None:
         for class_ in shape.classes:
             if class_ in seen:
                 raise Refused(
-                    f"{seen[class_].name} and {shape.name} are both written from a {class_.__name__}, and {name} "
-                    "cannot tell which: give each a @record of its own, or declare one type of both"
+                    f"{name}: {seen[class_].name} and {shape.name} are both a {class_.__name__}, and cannot be told "
+                    "apart: give each a @record of its own, or declare one type of both"
                 )
             seen[class_] = shape
 
