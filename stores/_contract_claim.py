@@ -22,6 +22,7 @@ from ._records import Claimed, Items, Release, Status, ThreadRow, Threads, Worke
 
 DAY = 24 * 3600 * SECOND
 LEASE = 10 * SECOND
+NOBODY: list[str] = []
 
 
 def _names(claimed: Claimed) -> list[str]:
@@ -137,11 +138,11 @@ async def check_take_over_of_who_waits(kit: Kit) -> None:
     async with kit.open() as store:
         await committed(store, await started(store), status="waiting", wake=kit.clock() + 5)
         idle = await store.claim(request_of("w2"))
-        same("what is claimed before it is due", (_names(idle), idle.next_wake), ([], kit.clock() + 5))
+        same("what is claimed before it is due", (_names(idle), idle.next_wake), (NOBODY, kit.clock() + 5))
         await store.beat(worker_of("w1"))
         kit.clock.advance(5)
         busy = await store.claim(request_of("w2"))
-        same("what is claimed while its owner lives", (_names(busy), busy.next_wake), ([], None))
+        same("what is claimed while its owner lives", (_names(busy), busy.next_wake), (NOBODY, None))
         claim = (await store.claim(request_of("w2", dead=("w1",)))).claims[0]
         same("taken from, crashes", (claim.taken_from, claim.thread.crashes), ("w1", 0))
 
@@ -200,7 +201,7 @@ async def check_suspects_wait_their_turn(kit: Kit) -> None:
         same("crashes of a suspect", two.claims[0].thread.crashes, 3)
         await store.beat(worker_of("w6"))
         nothing = await store.claim(request_of("w7", suspects=True))
-        same("what is left", (_names(nothing), nothing.suspects), ([], False))
+        same("what is left", (_names(nothing), nothing.suspects), (NOBODY, False))
 
 
 async def check_suspect_asked_for_by_name(kit: Kit) -> None:
@@ -211,7 +212,9 @@ async def check_suspect_asked_for_by_name(kit: Kit) -> None:
             await store.claim(request_of(worker))
         claimed = await store.claim(request_of("w4", only=address_of()))
         same(
-            "what is claimed, and whether suspects are left", (_names(claimed), claimed.suspects), ([], True)
+            "what is claimed, and whether suspects are left",
+            (_names(claimed), claimed.suspects),
+            (NOBODY, True),
         )
         claimed = await store.claim(request_of("w4", only=address_of(), suspects=True))
         same(
@@ -245,7 +248,7 @@ async def check_claim_by_machine_and_version(kit: Kit) -> None:
         await started(store, "v2-due", owner=None, version=2, status="waiting", wake=now)
         await started(store, "other", owner=None, machine="Other")
         none = await store.claim(request_of(machines={"summarise": 9, "": 9}))
-        same("what is claimed for other machines", (_names(none), none.next_wake), ([], None))
+        same("what is claimed for other machines", (_names(none), none.next_wake), (NOBODY, None))
         same("what is claimed for no machines", _names(await store.claim(request_of(machines={}))), [])
         old = await store.claim(request_of(machines={MACHINE: 1}))
         same("what an old worker gets, and when", (_names(old), old.next_wake), (["v1"], None))

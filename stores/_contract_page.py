@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from attrs import evolve, frozen
@@ -69,45 +69,51 @@ class Listing:
 
     name: str
     query: Query[Any]
-    wanted: tuple[object, ...]
+    wanted: tuple[tuple[object, ...], ...]
 
 
-def _identity(row: Any) -> object:
+NAMES_OF_A_ROW = (
+    ("address",),
+    ("namespace", "key", "version"),
+    ("seq", "n"),
+    ("number",),
+    ("n",),
+    ("key",),
+    ("id",),
+)
+
+
+def _identity(row: Any) -> tuple[object, ...]:
     """What tells rows of one listing apart."""
-    for names in (
-        ("address",),
-        ("namespace", "key", "version"),
-        ("seq", "n"),
-        ("number",),
-        ("n",),
-        ("key",),
-        ("id",),
-    ):
+    for names in NAMES_OF_A_ROW:
         if all(hasattr(row, name) for name in names):
-            values = tuple(getattr(row, name) for name in names)
-            return values if len(values) > 1 else values[0]
+            return tuple(getattr(row, name) for name in names)
     raise TypeError(f"{row!r} is no row")
+
+
+def _ones(values: Iterable[object]) -> tuple[tuple[object, ...], ...]:
+    return tuple((value,) for value in values)
 
 
 _N = range(COUNT)
 _T1 = address_of("t1")
 LISTINGS: tuple[Listing, ...] = (
-    Listing(name="threads", query=Threads(workspace="w"), wanted=tuple(address_of(f"t{i}", "w") for i in _N)),
+    Listing(name="threads", query=Threads(workspace="w"), wanted=_ones(address_of(f"t{i}", "w") for i in _N)),
     Listing(
         name="threads_everywhere",
         query=Threads(machine="Other"),
-        wanted=tuple(address_of("t0", f"w{i}") for i in _N),
+        wanted=_ones(address_of("t0", f"w{i}") for i in _N),
     ),
     Listing(name="log", query=Log(address=_T1), wanted=tuple((max(0, i - 1), i) for i in _N)),
     Listing(name="log_of_visit", query=Log(address=_T1, seq=0), wanted=((0, 0), (0, 1))),
-    Listing(name="items", query=Items(address=_T1), wanted=tuple(_N)),
-    Listing(name="inbox", query=Inbox(address=_T1), wanted=tuple(i + 1 for i in _N)),
-    Listing(name="inbox_pending", query=Inbox(address=_T1, pending=True, after=1), wanted=(2, 4, 5)),
-    Listing(name="messages", query=Messages(workspace=WORKSPACE, session="talk"), wanted=tuple(range(1, 6))),
+    Listing(name="items", query=Items(address=_T1), wanted=_ones(_N)),
+    Listing(name="inbox", query=Inbox(address=_T1), wanted=_ones(i + 1 for i in _N)),
+    Listing(name="inbox_pending", query=Inbox(address=_T1, pending=True, after=1), wanted=_ones((2, 4, 5))),
+    Listing(name="messages", query=Messages(workspace=WORKSPACE, session="talk"), wanted=_ones(range(1, 6))),
     Listing(
         name="messages_seen",
         query=Messages(workspace=WORKSPACE, session="talk", since=2, incarnation=incarnation_of("t1")),
-        wanted=(1, 2, 4, 5),
+        wanted=_ones((1, 2, 4, 5)),
     ),
     Listing(
         name="memory",
@@ -119,12 +125,14 @@ LISTINGS: tuple[Listing, ...] = (
         query=Memory(workspace=WORKSPACE, history=True, namespace="customer"),
         wanted=tuple(("customer", f"k{i}", version) for i in _N for version in ((1, 2) if i == 2 else (1,))),
     ),
-    Listing(name="artifacts", query=Artifacts(workspace=WORKSPACE), wanted=("a4", "a1", "a3", "a0", "a2")),
     Listing(
-        name="keys", query=Keys(workspace=WORKSPACE, effect="publish"), wanted=tuple(f"k{i}" for i in _N)
+        name="artifacts", query=Artifacts(workspace=WORKSPACE), wanted=_ones(("a4", "a1", "a3", "a0", "a2"))
+    ),
+    Listing(
+        name="keys", query=Keys(workspace=WORKSPACE, effect="publish"), wanted=_ones(f"k{i}" for i in _N)
     ),
     Listing(name="outbox", query=Outbox(address=_T1), wanted=((1, 0), (1, 1), (2, 0), (2, 1), (3, 0))),
-    Listing(name="workers", query=Workers(), wanted=("w4", "w1", "w3", "w0", "w2")),
+    Listing(name="workers", query=Workers(), wanted=_ones(("w4", "w1", "w3", "w0", "w2"))),
 )
 
 
@@ -176,8 +184,8 @@ def _paging(listing: Listing) -> Check:
                 pages = await _walk(store, listing.query, limit)
                 got = tuple(_identity(row) for page in pages for row in page)
                 same(f"{listing.name} in pages of {limit}", got, listing.wanted)
-                wanted = [min(limit, count - first) for first in range(0, count, limit)]
-                same(f"sizes of pages of {limit}", [len(page) for page in pages], wanted)
+                sizes = [min(limit, count - first) for first in range(0, count, limit)]
+                same(f"sizes of pages of {limit}", [len(page) for page in pages], sizes)
 
     return Check(
         name=f"paging_{listing.name}",
@@ -265,35 +273,38 @@ async def check_filters_that_match_nothing(kit: Kit) -> None:
         same("the inbox after 9", await rows(store, Inbox(address=_T1, after=9)), ())
 
 
+def _counted(own: str) -> list[tuple[Query[Any], int]]:
+    """Queries over the stage, and how many rows each has."""
+    return [
+        (Threads(), 12),
+        (Threads(thread_id="t0"), 6),
+        (Threads(workspace="w", thread_id="t0"), 1),
+        (Threads(machine=MACHINE), 7),
+        (Threads(state="loading", session="elsewhere"), 5),
+        (Threads(session="talk", machine="Other"), 0),
+        (Threads(status="waiting"), 1),
+        (Threads(owner="w1"), 2),
+        (Threads(owner="w1", status="running"), 1),
+        (Memory(workspace=own, namespace="customer", key="k2"), 1),
+        (Memory(workspace=own, key="k2", history=True), 2),
+        (Artifacts(workspace=own, id="a3"), 1),
+        (Artifacts(workspace=own, sha256=artifact_of("a2").sha256), 1),
+        (Artifacts(workspace=own, id="a3", sha256=artifact_of("a2").sha256), 0),
+        (Keys(workspace=own, effect="publish", key="k4"), 1),
+        (Workers(id="w3"), 1),
+    ]
+
+
 async def check_filters(kit: Kit) -> None:
     """Each filter lets through what it names, and several what all of them name."""
     async with kit.open() as store:
         await _stage(store)
         await committed(store, await thread_at(store, "t2"), status="waiting")
-        own = WORKSPACE
-        wanted: tuple[tuple[Query[Any], int], ...] = (
-            (Threads(), 12),
-            (Threads(thread_id="t0"), 6),
-            (Threads(workspace="w", thread_id="t0"), 1),
-            (Threads(machine=MACHINE), 7),
-            (Threads(state="loading", session="elsewhere"), 5),
-            (Threads(session="talk", machine="Other"), 0),
-            (Threads(status="waiting"), 1),
-            (Threads(owner="w1"), 2),
-            (Threads(owner="w1", status="running"), 1),
-            (Memory(workspace=own, namespace="customer", key="k2"), 1),
-            (Memory(workspace=own, key="k2", history=True), 2),
-            (Artifacts(workspace=own, id="a3"), 1),
-            (Artifacts(workspace=own, sha256=artifact_of("a2").sha256), 1),
-            (Artifacts(workspace=own, id="a3", sha256=artifact_of("a2").sha256), 0),
-            (Keys(workspace=own, effect="publish", key="k4"), 1),
-            (Workers(id="w3"), 1),
-        )
-        for query, count in wanted:
+        for query, count in _counted(WORKSPACE):
             same(f"how many rows {query} gives", len(await rows(store, query)), count)
         commit = commit_of(await thread_at(store), artifacts=(artifact_of("mine"),))
         await store.commit(commit)
-        mine = await rows(store, Artifacts(workspace=own, thread_id="t1"))
+        mine = await rows(store, Artifacts(workspace=WORKSPACE, thread_id="t1"))
         same("artifacts of t1", [row.id for row in mine], ["mine"])
 
 
