@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import attrs
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
@@ -90,7 +90,7 @@ def _converters(
     as_dict: Callable[[Any], dict[str, Any]] = make_dict_unstructure_fn(
         class_, converter, _cattrs_use_linecache=False, **hooks
     )
-    structure: Callable[..., Any] = make_dict_structure_fn(
+    structure = cast("Any", make_dict_structure_fn)(
         class_,
         converter,
         _cattrs_forbid_extra_keys=True,
@@ -153,19 +153,21 @@ def is_frozen(class_: type) -> bool:
     # attrs says so from 25.4 on alone; every version refuses the assignment.
     try:
         setattr(object.__new__(class_), attrs.fields(class_)[0].name, None)
-    except attrs.exceptions.FrozenInstanceError:
+    except (attrs.exceptions.FrozenInstanceError, IndexError):
         return True
-    except IndexError:
-        return True
+    except TypeError:
+        pass  # it cannot be made at all
     return False
 
 
 def field_types(type_: Any) -> dict[str, Any]:
     """The types of a class's fields by name, with what its bases and parameters stand for put in."""
     class_ = get_origin(type_) or type_
-    applied = dict(zip(getattr(class_, "__parameters__", ()), get_args(type_), strict=False))
+    parameters: tuple[Any, ...] = getattr(class_, "__parameters__", ())
+    applied: dict[Any, Any] = dict(zip(parameters, get_args(type_), strict=False))
     types: dict[str, Any] = {}
-    for base in reversed(getattr(class_, "__orig_bases__", class_.__bases__)):
+    bases: tuple[Any, ...] = getattr(class_, "__orig_bases__", class_.__bases__)
+    for base in reversed(bases):
         if is_class_of_fields(get_origin(base) or base):
             types.update(field_types(_apply(base, applied)))
     try:

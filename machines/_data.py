@@ -57,12 +57,12 @@ class Loaded(Generic[D]):
 class _Changes:
     """What a commit changes, as it is collected."""
 
-    values: dict[str, Any] = attrs.Factory(dict)
-    live: dict[str, Any] = attrs.Factory(dict)
-    raws: dict[str, bytes] = attrs.Factory(dict)
-    items: dict[str, list[bytes]] = attrs.Factory(dict)
-    messages: list[bytes] = attrs.Factory(list)
-    lanes: dict[str, str] = attrs.Factory(dict)
+    values: dict[str, Any] = attrs.field(factory=dict[str, Any])
+    live: dict[str, Any] = attrs.field(factory=dict[str, Any])
+    raws: dict[str, bytes] = attrs.field(factory=dict[str, bytes])
+    items: dict[str, list[bytes]] = attrs.field(factory=dict[str, list[bytes]])
+    messages: list[bytes] = attrs.field(factory=list[bytes])
+    lanes: dict[str, str] = attrs.field(factory=dict[str, str])
 
 
 class DataPlan(Generic[D]):
@@ -303,7 +303,7 @@ class DataPlan(Generic[D]):
         try:
             if plan.kind == "plain":
                 return made.roundtrip(made.structure(plain, where), where)[1]
-            if type(plain) is not list:
+            if plain.__class__ is not list:
                 raise BadUpdate(f"{where}: expected an array of items, found {describe(plain)}")
             items = [made.structure(item, f"{where}[{i}]") for i, item in enumerate(plain)]
             return tuple([made.roundtrip(item, where)[1] for item in items])
@@ -348,7 +348,8 @@ class _Stored:
         for name, raws in found.items():
             if len(raws) != self.positions[name][1]:
                 raise Unreadable(
-                    f"{self._where}.{name}: {len(raws)} items were found, {self.positions[name][1]} were appended"
+                    f"{self._where}.{name}: {len(raws)} items were found, "
+                    f"{self.positions[name][1]} were appended"
                 )
         return found
 

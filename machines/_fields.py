@@ -49,7 +49,7 @@ class FieldPlan:
 
 def plan_fields(cls: type[Any], where: str) -> dict[str, FieldPlan]:
     """The plan of each field; ``DefinitionError`` names ``where`` and the field that is declared wrongly."""
-    if not (isinstance(cls, type) and attrs.has(cls) and is_frozen(cls)):
+    if not (attrs.has(cls) and is_frozen(cls)):
         raise DefinitionError(f"{where}: the data {type_name(cls)} of a machine has to be a @record")
     try:
         types = field_types(cls)
@@ -59,7 +59,7 @@ def plan_fields(cls: type[Any], where: str) -> dict[str, FieldPlan]:
     talks = [name for name, plan in plans.items() if plan.kind == "conversation"]
     if len(talks) > 1:
         raise DefinitionError(
-            f"{where}: {' and '.join(talks)} are both marked Conversation(): a session has one, keep one of them"
+            f"{where}: {' and '.join(talks)} are marked Conversation(): a session has one, keep one of them"
         )
     return plans
 

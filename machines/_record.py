@@ -33,7 +33,8 @@ def runtime_owned(what: Literal["seq", "thread_id"], /, *, init: Literal[False] 
     owned: dict[str, Any] = {"seq": 0, "thread_id": ""}
     if what not in owned:
         raise ValueError(f"the runtime owns no {what!r}: use Position.seq or Position.thread_id")
-    return attrs.field(init=init, default=owned[what], metadata={OWNED: what})
+    metadata: dict[Any, Any] = {OWNED: what}
+    return attrs.field(init=init, default=owned[what], metadata=metadata)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(attrs.field, runtime_owned))
@@ -56,10 +57,13 @@ def _replace(self: Any, /, **changes: Any) -> Any:
     return changed
 
 
+_MUTABLE: tuple[type, ...] = (list, dict, set)
+
+
 def _fresh_defaults(cls: type, fields: list[attrs.Attribute[Any]]) -> list[attrs.Attribute[Any]]:
     return [
         field.evolve(default=attrs.Factory(partial(copy.deepcopy, field.default)))
-        if isinstance(field.default, (list, dict, set))
+        if type(field.default) in _MUTABLE
         else field
         for field in fields
     ]

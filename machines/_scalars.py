@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 from ._shape import Misfit, Refused, Schemas, Shape, describe, identity
 
+_CONSTANTS: tuple[type, ...] = (bool, int, str, type(None))
 NOT_FINITE = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _ZONE = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")
 _DURATION = re.compile(r"(-?)P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,6}))?S)?)?")
@@ -252,14 +253,15 @@ def _same_zone(one: tzinfo | None, other: tzinfo | None) -> bool:
     if one is other:
         return True
     if type(one) is ZoneInfo and type(other) is ZoneInfo:
-        return one.key is not None and one.key == other.key
-    return type(one) is type(other) is timezone and one == other
+        return bool(one.key) and one.key == other.key
+    return type(one) is timezone and type(other) is timezone and one == other
 
 
-def _same_stamp(type_: type) -> Callable[[Any, Any], bool]:
+def _same_stamp(type_: Any) -> Callable[[Any, Any], bool]:
     def same(one: Any, other: Any) -> bool:
         return (
-            type(one) is type(other) is type_
+            type(one) is type_
+            and type(other) is type_
             and one.fold == other.fold
             and _same_zone(one.tzinfo, other.tzinfo)
             and one.replace(tzinfo=None) == other.replace(tzinfo=None)
@@ -270,7 +272,7 @@ def _same_stamp(type_: type) -> Callable[[Any, Any], bool]:
 
 def _stamp_problem(value: datetime | time) -> str | None:
     zone = value.tzinfo
-    if zone is None or (type(zone) is ZoneInfo and zone.key is not None and _ZONE.fullmatch(zone.key)):
+    if zone is None or (type(zone) is ZoneInfo and _ZONE.fullmatch(zone.key or "")):
         return None
     if type(zone) is timezone:
         if zone.tzname(None) == timezone(zone.utcoffset(None)).tzname(None):
@@ -381,26 +383,28 @@ def _flag(type_: type[enum.Flag]) -> Shape:
 
 def literal(values: Sequence[Any]) -> Shape:
     """One of some constants: None, bool, int, str or members of enums."""
-    enums = {type(value): _literal_enum(value) for value in values if isinstance(value, enum.Enum)}
+    enums: dict[type, Shape] = {
+        type(value): _literal_enum(value) for value in values if isinstance(value, enum.Enum)
+    }
     for value in values:
-        if type(value) not in enums and type(value) not in (bool, int, str, type(None)):
+        if value.__class__ not in enums and value.__class__ not in _CONSTANTS:
             raise Refused(f"Literal[{value!r}] cannot be stored: use None, bool, int, str or enum members")
 
     def dump(value: Any) -> Any:
         shape = enums.get(type(value))
         return value if shape is None else shape.dump(value)
 
-    table = {(type(dump(value)), dump(value)): value for value in values}
-    allowed = {(type(value), value) for value in values}
+    table: dict[tuple[type, Any], Any] = {_typed(dump(value)): value for value in values}
+    allowed = {_typed(value) for value in values}
     if len(table) != len(allowed):
         raise Refused(f"{_literal_name(values)} is ambiguous: two of its values are written alike")
 
     def load(plain: Any, _: Any = None) -> Any:
-        if type(plain) in (bool, int, str, type(None)) and (type(plain), plain) in table:
-            return table[type(plain), plain]
+        if type(plain) in _CONSTANTS and _typed(plain) in table:
+            return table[_typed(plain)]
         raise Misfit(f"{describe(plain)} is none of {_literal_name(values)}")
 
-    forms = frozenset(form for form, _ in table)
+    forms: frozenset[type] = frozenset(form for form, _ in table)
     return Shape(
         name=_literal_name(values),
         classes=tuple({type(value): None for value in values}),
@@ -408,14 +412,17 @@ def literal(values: Sequence[Any]) -> Shape:
         load=load,
         dump=dump if enums else identity,
         problem=lambda value: (
-            None
-            if (type(value), value) in allowed
-            else f"{describe(value)} is none of {_literal_name(values)}"
+            None if _typed(value) in allowed else f"{describe(value)} is none of {_literal_name(values)}"
         ),
         schema=constant({"enum": [plain for _, plain in table]}),
-        key=(dump, load) if forms == {str} else None,
+        key=(dump, load) if forms == frozenset({str}) else None,
         native=not enums,
     )
+
+
+def _typed(value: Any) -> tuple[type, Any]:
+    kind: type = value.__class__
+    return kind, value  # True == 1, which are two constants
 
 
 def _literal_enum(value: enum.Enum) -> Shape:

@@ -8,7 +8,7 @@ import pathlib
 import types
 import typing
 from collections.abc import Sequence
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import attrs
 import typing_extensions
@@ -38,7 +38,7 @@ _ADVICE: dict[Any, str] = {
     abc.Collection: "it does not say what it holds its items in: say Sequence[...] or frozenset[...]",
     abc.Iterator: "it can be read once: say Sequence[...]",
     abc.Generator: "it can be read once: say Sequence[...]",
-    abc.Callable: "code is never stored: store a name, and look the function up by it",
+    cast("Any", abc.Callable): "code is never stored: store a name, and look the function up by it",
     pathlib.PurePath: "its class differs from system to system: say str",
     Any: "it says nothing of what is read back: name the type, or a union of types",
     object: "it says nothing of what is read back: name the type, or a union of types",
@@ -95,7 +95,7 @@ class Compiler:
     """Makes the shape of one type. ``recursive`` tells afterwards whether a value may nest without an end."""
 
     recursive: bool = False
-    _open: dict[Any, Shape | None] = attrs.Factory(dict)
+    _open: dict[Any, Shape | None] = attrs.field(factory=dict[Any, "Shape | None"], init=False)
 
     def shape(self, type_: Any) -> Shape:
         type_ = unwrap(type_)
@@ -156,11 +156,14 @@ class Compiler:
             assert shape is not None
             return shape
 
+        def load(plain: Any, _: Any = None) -> Any:
+            return target().load(plain, None)
+
         return Shape(
             name=type_name(type_),
             classes=(get_origin(type_) or type_,),
             forms=frozenset({dict}),
-            load=lambda plain, _=None: target().load(plain, None),
+            load=load,
             dump=lambda value: target().dump(value),
             same=lambda one, other: target().same(one, other),
             members=lambda value: target().members(value),

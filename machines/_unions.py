@@ -85,8 +85,10 @@ class _Choice:
 
 
 def _union(name: str, choices: Sequence[_Choice], tags: dict[str, _Choice]) -> Shape:
-    by_class = {class_: choice for choice in choices for class_ in choice.shape.classes}
-    by_form = {form: choice for choice in choices if choice.tag is None for form in choice.shape.forms}
+    by_class: dict[type, _Choice] = {class_: choice for choice in choices for class_ in choice.shape.classes}
+    by_form: dict[type, _Choice] = {
+        form: choice for choice in choices if choice.tag is None for form in choice.shape.forms
+    }
     if float in by_form:
         by_form.setdefault(int, by_form[float])
 
@@ -97,8 +99,8 @@ def _union(name: str, choices: Sequence[_Choice], tags: dict[str, _Choice]) -> S
         return choice.dump(value)
 
     def choice_of(plain: Any) -> _Choice:
-        tag = plain.get(TAG) if tags and type(plain) is dict else None
-        choice = tags.get(tag) if type(tag) is str else by_form.get(type(plain))
+        tag: Any = plain.get(TAG) if tags and plain.__class__ is dict else None
+        choice = tags.get(tag) if tag.__class__ is str else by_form.get(plain.__class__)
         if choice is None:
             raise Misfit(f"expected one of {name}, found {describe(plain)}")
         return choice
@@ -141,8 +143,8 @@ def _check_classes(shapes: Sequence[Shape], name: str) -> None:
         for class_ in shape.classes:
             if class_ in seen:
                 raise Refused(
-                    f"{name}: {seen[class_].name} and {shape.name} are both a {class_.__name__}, and cannot be told "
-                    "apart: give each a @record of its own, or declare one type of both"
+                    f"{name}: {seen[class_].name} and {shape.name} are both a {class_.__name__} and "
+                    "cannot be told apart: give each a @record of its own, or declare one type of both"
                 )
             seen[class_] = shape
 

@@ -21,7 +21,7 @@ class FrozenMapping(dict[K, V]):
         return hash(frozenset(self.items()))
 
     def __repr__(self) -> str:
-        return f"FrozenMapping({dict.__repr__(self)})"
+        return f"FrozenMapping({dict(self)!r})"
 
     def __copy__(self) -> FrozenMapping[K, V]:
         return self
@@ -36,4 +36,4 @@ class FrozenMapping(dict[K, V]):
         raise TypeError("stored data cannot be changed in place: give the event a new mapping instead")
 
     __setitem__ = __delitem__ = __ior__ = _refuse
-    clear = pop = popitem = setdefault = update = _refuse
+    clear = pop = popitem = setdefault = update = _refuse  # pyright: ignore[reportAssignmentType]
