@@ -147,12 +147,13 @@ def _schema(members: Mapping[str, Shape], required: Sequence[str], schemas: Sche
     }
 
 
-def is_frozen(class_: type) -> bool:
+def is_frozen(class_: Any) -> bool:
     if dataclasses.is_dataclass(class_):
-        return bool(class_.__dataclass_params__.frozen)  # type: ignore[attr-defined]
+        return bool(class_.__dataclass_params__.frozen)
+    fields: tuple[Any, ...] = attrs.fields(class_)
     # attrs says so from 25.4 on alone; every version refuses the assignment.
     try:
-        setattr(object.__new__(class_), attrs.fields(class_)[0].name, None)
+        setattr(object.__new__(class_), fields[0].name, None)
     except (attrs.exceptions.FrozenInstanceError, IndexError):
         return True
     except TypeError:

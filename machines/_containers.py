@@ -14,12 +14,12 @@ from ._values import FrozenMapping
 to_bytes = msgspec.json.Encoder(order="sorted").encode
 """The canonical encoder: compact, the keys of objects sorted."""
 
-_TUPLE: tuple[type, ...] = (tuple,)
-_ARRAYS: tuple[type, ...] = (tuple, list)
-_MAPPINGS: tuple[type, ...] = (dict, FrozenMapping)
+_TUPLE: tuple[type[Any], ...] = (tuple,)
+_ARRAYS: tuple[type[Any], ...] = (tuple, list)
+_MAPPINGS: tuple[type[Any], ...] = (dict, FrozenMapping)
 
 
-def sequence(item: Shape, name: str, classes: tuple[type, ...]) -> Shape:
+def sequence(item: Shape, name: str, classes: tuple[type[Any], ...]) -> Shape:
     """Any number of items of one type, read back as a tuple."""
     return Shape(
         name=name,
@@ -76,7 +76,7 @@ def fixed_tuple(items: Sequence[Shape], name: str) -> Shape:
     )
 
 
-def unordered(item: Shape, name: str, classes: tuple[type, ...]) -> Shape:
+def unordered(item: Shape, name: str, classes: tuple[type[Any], ...]) -> Shape:
     """A set, written in the order of its items' bytes, read back as a frozenset."""
     load_items = _loads_items(item, frozenset, name)
     encode = to_bytes
@@ -228,7 +228,9 @@ def _loads_items(item: Shape, build: Callable[[Any], Any], name: str) -> Callabl
     return load if item.exact is None else load_exact
 
 
-def _dumps_items(dump: Callable[[Any], Any], classes: tuple[type, ...], name: str) -> Callable[[Any], Any]:
+def _dumps_items(
+    dump: Callable[[Any], Any], classes: tuple[type[Any], ...], name: str
+) -> Callable[[Any], Any]:
     def dump_items(value: Any) -> Any:
         if type(value) not in classes:
             raise Misfit(f"{describe(value)} is no {name}")
@@ -237,7 +239,7 @@ def _dumps_items(dump: Callable[[Any], Any], classes: tuple[type, ...], name: st
     return dump_items
 
 
-def _same_sequence(item: Shape, classes: tuple[type, ...]) -> Callable[[Any, Any], bool]:
+def _same_sequence(item: Shape, classes: tuple[type[Any], ...]) -> Callable[[Any, Any], bool]:
     same_item = item.same
 
     def same(one: Any, other: Any) -> bool:

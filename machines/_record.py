@@ -51,13 +51,14 @@ def record(cls: type[C]) -> type[C]:
 
 def _replace(self: Any, /, **changes: Any) -> Any:
     changed = attrs.evolve(self, **changes)
-    for attribute in attrs.fields(type(self)):
+    fields: tuple[Any, ...] = attrs.fields(self.__class__)
+    for attribute in fields:
         if OWNED in attribute.metadata:
             object.__setattr__(changed, attribute.name, getattr(self, attribute.name))
     return changed
 
 
-_MUTABLE: tuple[type, ...] = (list, dict, set)
+_MUTABLE: tuple[type[Any], ...] = (list, dict, set)
 
 
 def _fresh_defaults(cls: type, fields: list[attrs.Attribute[Any]]) -> list[attrs.Attribute[Any]]:

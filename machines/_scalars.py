@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from ._shape import Misfit, Refused, Schemas, Shape, describe, identity
 
-_CONSTANTS: tuple[type, ...] = (bool, int, str, type(None))
+_CONSTANTS: tuple[type[Any], ...] = (bool, int, str, type(None))
 NOT_FINITE = {"nan": float("nan"), "inf": float("inf"), "-inf": float("-inf")}
 _ZONE = re.compile(r"[A-Za-z0-9_+-]+(?:/[A-Za-z0-9_+-]+)*")
 _DURATION = re.compile(r"(-?)P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:\.(\d{1,6}))?S)?)?")
@@ -383,7 +383,7 @@ def _flag(type_: type[enum.Flag]) -> Shape:
 
 def literal(values: Sequence[Any]) -> Shape:
     """One of some constants: None, bool, int, str or members of enums."""
-    enums: dict[type, Shape] = {
+    enums: dict[type[Any], Shape] = {
         type(value): _literal_enum(value) for value in values if isinstance(value, enum.Enum)
     }
     for value in values:
@@ -391,10 +391,9 @@ def literal(values: Sequence[Any]) -> Shape:
             raise Refused(f"Literal[{value!r}] cannot be stored: use None, bool, int, str or enum members")
 
     def dump(value: Any) -> Any:
-        shape = enums.get(type(value))
-        return value if shape is None else shape.dump(value)
+        return enums[type(value)].dump(value) if type(value) in enums else value
 
-    table: dict[tuple[type, Any], Any] = {_typed(dump(value)): value for value in values}
+    table: dict[tuple[type[Any], Any], Any] = {_typed(dump(value)): value for value in values}
     allowed = {_typed(value) for value in values}
     if len(table) != len(allowed):
         raise Refused(f"{_literal_name(values)} is ambiguous: two of its values are written alike")
@@ -404,7 +403,7 @@ def literal(values: Sequence[Any]) -> Shape:
             return table[_typed(plain)]
         raise Misfit(f"{describe(plain)} is none of {_literal_name(values)}")
 
-    forms: frozenset[type] = frozenset(form for form, _ in table)
+    forms: frozenset[type[Any]] = frozenset(form for form, _ in table)
     return Shape(
         name=_literal_name(values),
         classes=tuple({type(value): None for value in values}),
@@ -420,8 +419,8 @@ def literal(values: Sequence[Any]) -> Shape:
     )
 
 
-def _typed(value: Any) -> tuple[type, Any]:
-    kind: type = value.__class__
+def _typed(value: Any) -> tuple[type[Any], Any]:
+    kind: type[Any] = value.__class__
     return kind, value  # True == 1, which are two constants
 
 

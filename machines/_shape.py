@@ -70,9 +70,9 @@ class Shape:
     """
 
     name: str
-    classes: tuple[type, ...]
+    classes: tuple[type[Any], ...]
     """The exact classes that its values have, or are accepted in."""
-    forms: frozenset[type]
+    forms: frozenset[type[Any]]
     """Python types of the JSON that ``dump`` leads to."""
     load: Callable[..., Any]
     schema: Callable[[Schemas], dict[str, Any]]

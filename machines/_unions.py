@@ -12,6 +12,7 @@ from ._shape import Misfit, Parts, Refused, Schemas, Shape, describe, identity, 
 TAG = "$"
 """The key that says which member an object is. No field can have this name."""
 VALUE = "value"
+_TAGGED: frozenset[type[Any]] = frozenset({dict})
 
 
 def optional(shape: Shape) -> Shape:
@@ -85,18 +86,19 @@ class _Choice:
 
 
 def _union(name: str, choices: Sequence[_Choice], tags: dict[str, _Choice]) -> Shape:
-    by_class: dict[type, _Choice] = {class_: choice for choice in choices for class_ in choice.shape.classes}
-    by_form: dict[type, _Choice] = {
+    by_class: dict[type[Any], _Choice] = {
+        class_: choice for choice in choices for class_ in choice.shape.classes
+    }
+    by_form: dict[type[Any], _Choice] = {
         form: choice for choice in choices if choice.tag is None for form in choice.shape.forms
     }
     if float in by_form:
         by_form.setdefault(int, by_form[float])
 
     def dump(value: Any) -> Any:
-        choice = by_class.get(type(value))
-        if choice is None:
+        if type(value) not in by_class:
             raise Misfit(f"{describe(value)} is no {name}")
-        return choice.dump(value)
+        return by_class[type(value)].dump(value)
 
     def choice_of(plain: Any) -> _Choice:
         tag: Any = plain.get(TAG) if tags and plain.__class__ is dict else None
@@ -110,8 +112,10 @@ def _union(name: str, choices: Sequence[_Choice], tags: dict[str, _Choice]) -> S
         return choice.shape.load(choice.strip(plain), None)
 
     def same(one: Any, other: Any) -> bool:
-        choice = by_class.get(type(one))
-        return choice is not None and choice is by_class.get(type(other)) and choice.shape.same(one, other)
+        if type(one) not in by_class or type(other) not in by_class:
+            return False
+        choice = by_class[type(one)]
+        return choice is by_class[type(other)] and choice.shape.same(one, other)
 
     def parts(plain: Any) -> Parts:
         try:
@@ -125,7 +129,7 @@ def _union(name: str, choices: Sequence[_Choice], tags: dict[str, _Choice]) -> S
     return Shape(
         name=name,
         classes=tuple(by_class),
-        forms=frozenset(by_form) | ({dict} if tags else frozenset()),
+        forms=frozenset(by_form) | (_TAGGED if tags else frozenset()),
         load=load,
         dump=identity if untagged else dump,
         same=leaf_same if leaves else same,
@@ -138,7 +142,7 @@ def _union(name: str, choices: Sequence[_Choice], tags: dict[str, _Choice]) -> S
 
 
 def _check_classes(shapes: Sequence[Shape], name: str) -> None:
-    seen: dict[type, Shape] = {}
+    seen: dict[type[Any], Shape] = {}
     for shape in shapes:
         for class_ in shape.classes:
             if class_ in seen:
