@@ -1,0 +1,659 @@
+"""One attempt of one handler: its calls in order, matched to their records, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any
+
+from attrs import define, field, frozen
+
+from perdure.machines import Declared, Effect, Fire, HandlerPlan, Keyed, NotDone, Read
+from perdure.stores import KeyTaken, KeyWrite, MemoryCheck, MemoryMoved, Micros, StaleClaim
+
+from ._book import EffectRecord, ReadRecord, Signature, family, signature_of
+from ._context import FOREVER, Abandoned, LeaseLost, Parking, Visit
+from ._effects import EffectWork
+from ._errors import AttemptTimedOut, CallMisuse
+from ._journal import Entry, raw
+from ._keys import derived_key, digest, explicit_key
+
+TURNS_TO_MATCH = 8
+"""Loop turns that a strand whose call was just answered has to make its next one, before the attempt is taken
+to have diverged."""
+KEY_POLL = 0.2
+"""Seconds between looks at an explicit key that another thread has in doubt."""
+
+
+# --- how an attempt ends --------------------------------------------------------------------------
+
+
+@frozen
+class Fired:
+    fire: Fire
+
+
+@frozen
+class Raised:
+    error: BaseException
+
+
+@frozen
+class MustPark:
+    parking: Parking
+
+
+@frozen
+class Lost:
+    """The claim or the lease is gone: nothing more may be written."""
+
+
+@frozen
+class Drained:
+    """The worker leaves; calls were aborted."""
+
+
+@frozen
+class Preempted:
+    """An event that may interrupt this state has come."""
+
+
+@frozen
+class Moved:
+    """Memory that an intent rests on has changed: the visit runs again."""
+
+    error: MemoryMoved
+
+
+_WEIGHT = (Fired, Raised, Preempted, Drained, Moved, MustPark, Lost)
+End = Fired | Raised | MustPark | Lost | Drained | Preempted | Moved
+
+
+@define(eq=False)
+class OpenCall:
+    """A call that the handler has registered."""
+
+    attempt: Attempt
+    label: str
+    signature: Signature
+    occurrence: int
+    awaited: bool = False
+    finished: bool = False
+    waits: bool = False
+    """It would issue a new key while its lane holds a record that nothing has matched."""
+    task: asyncio.Task[Any] | None = None
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if self.awaited:
+            raise CallMisuse(f"{self.label}: this call was awaited already; call again for another one")
+        self.awaited = True
+        return self._run().__await__()
+
+    async def _run(self) -> Any:
+        raise NotImplementedError
+
+    def answered(self) -> None:
+        """The handler has its answer."""
+        self.finished = True
+        self.attempt.calls_answered += 1
+        self.attempt.look_for_divergence()
+
+
+@define(eq=False)
+class OpenRead(OpenCall):
+    """A read; it runs in the strand that awaits it, and is cancelled with it."""
+
+    kept: bool = field(kw_only=True)
+    perform: Callable[[], Awaitable[tuple[bytes, Any]]] = field(kw_only=True)
+    """Ask outside: the answer, encoded and as it is read back."""
+    decode: Callable[[bytes], Any] = field(kw_only=True)
+    young: Callable[[Micros], bool] | None = field(default=None, kw_only=True)
+    """Whether an unpinned answer of that age may be served again after a resume."""
+    record: ReadRecord | None = field(default=None, kw_only=True)
+
+    async def _run(self) -> Any:
+        self.task = asyncio.current_task()
+        try:
+            served = self._served()
+            if served is not None:
+                return self.decode(served)
+            encoded, value = await self.perform()
+            self._recorded(encoded)
+            return value
+        finally:
+            self.answered()
+
+    def _served(self) -> bytes | None:
+        record, visit = self.record, self.attempt.visit
+        if record is None or record.value is None:
+            return None
+        if record.kept or visit.book.pinned(record):
+            return record.value
+        if self.young is None:
+            return None
+        if record.reused is None:
+            fresh = self.young(record.at)
+            visit.note({"k": "reuse", "id": record.id, "fresh": fresh, "at": visit.env.now()})
+        return record.value if record.reused else None
+
+    def _recorded(self, encoded: bytes) -> None:
+        visit = self.attempt.visit
+        lane, call, arguments = self.signature
+        entry: Entry = {
+            "k": "read",
+            "id": visit.book.allot(),
+            "lane": lane,
+            "call": call,
+            "args": raw(arguments),
+            "occ": self.occurrence,
+            "value": raw(encoded),
+            "at": visit.env.now(),
+        }
+        if self.kept:
+            entry["kept"] = True
+            visit.note_behind(entry)
+        else:
+            self.attempt.unrecorded.append(entry)
+
+
+@define(eq=False)
+class OpenEffect(OpenCall):
+    """An effect; it runs in a task of the runtime's, whatever becomes of the strand that awaits it."""
+
+    effect: Effect[Any, ..., Any] = field(kw_only=True)
+    values: dict[str, Any] = field(kw_only=True)
+    explicit: str | None = field(kw_only=True)
+    record: EffectRecord | None = field(kw_only=True)
+    wire: int = field(kw_only=True)
+    registered_after: int = field(kw_only=True)
+    """How many calls the handler had seen answered when it registered this one."""
+    answered_as: int | None = None
+    """Which answer of the attempt its NotDone was."""
+    work: EffectWork | None = None
+    intended: Micros | None = None
+
+    async def _run(self) -> Any:
+        record = self.record
+        if record is None or record.outcome not in ("done", "not done"):
+            if self.task is None:
+                self.task = asyncio.get_running_loop().create_task(self._complete())
+            record = await asyncio.shield(self.task)
+            if record is None:
+                await asyncio.get_running_loop().create_future()  # the attempt is being stopped
+        assert record is not None
+        self.answered()
+        if record.outcome == "not done":
+            self.answered_as = self.attempt.calls_answered
+            self.attempt.release_wire(self)
+            raise NotDone(record.error)
+        assert record.value is not None
+        visit = self.attempt.visit
+        return self.effect.result.decode(record.value, f"{visit.where}: {self.effect.label}: recorded result")
+
+    async def _complete(self) -> EffectRecord | None:
+        """None where the attempt has to stop instead of going on with an answer."""
+        attempt = self.attempt
+        self.work = EffectWork(attempt.visit, self.effect, self.values, self.record)
+        try:
+            if self.record is None:
+                await attempt.until_matched(self)
+            return await self.work.complete(lambda _: attempt.intend(self))
+        except Parking as parking:
+            attempt.stop(MustPark(parking))
+        except (StaleClaim, LeaseLost):
+            attempt.stop(Lost())
+        except MemoryMoved as error:
+            attempt.stop(Moved(error))
+        except Abandoned:
+            attempt.stop(Drained())
+        except Exception as error:
+            attempt.stop(Raised(error))
+        finally:
+            self.finished = True
+            attempt.changed()
+        return None
+
+    def intent(self, not_after: Micros, now: Micros) -> Entry:
+        """The journal's entry for the next issue."""
+        visit, record = self.attempt.visit, self.record
+        lane, _, arguments = self.signature
+        entry: Entry = {
+            "k": "intent",
+            "id": visit.book.allot() if record is None else record.id,
+            "lane": lane,
+            "call": self.effect.name,
+            "args": raw(arguments),
+            "occ": self.occurrence,
+            "wire": self.wire,
+            "key": self.key,
+            "not_after": not_after,
+            "settle": int(self.effect.settle.total_seconds() * 1e6),
+            "worker": visit.ledger.worker,
+            "at": now,
+        }
+        if self.explicit is not None:
+            entry["explicit"] = self.explicit
+        return entry
+
+    @property
+    def key(self) -> str:
+        visit = self.attempt.visit
+        if self.record is not None:
+            return self.record.key
+        if self.explicit is not None:
+            return explicit_key(visit.row.address.workspace, self.effect.name, self.explicit)
+        lane, _, arguments = self.signature
+        name = self.effect.name
+        return derived_key(visit.row.incarnation, visit.seq, lane, name, arguments, self.wire)
+
+
+class Attempt:
+    """Runs one handler once and keeps what it asks for in order."""
+
+    def __init__(self, visit: Visit, handler: HandlerPlan, number: int) -> None:
+        self.visit = visit
+        self.handler = handler
+        self.number = number
+        self.calls: list[OpenCall] = []
+        self.calls_answered = 0
+        self.unrecorded: list[Entry] = []
+        self.artifact_ids: set[str] = set()
+        self.artifact_counts: dict[tuple[str, str, str], int] = {}
+        self.memory_checks: dict[tuple[str, str], MemoryCheck] = {}
+        self.memory_writes: dict[tuple[str, str], Any] = {}
+        self.background: set[asyncio.Task[Any]] = set()
+        """Writes that a cancelled strand has begun."""
+        self._counts: dict[Signature, int] = {}
+        self._wires: dict[Signature, set[int]] = {}
+        self._matched: set[int] = set()
+        self._over: asyncio.Future[End] = asyncio.get_running_loop().create_future()
+        self._changed = asyncio.Event()
+        self._intents: list[OpenEffect] = []
+        self._intending = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    # --- registering ------------------------------------------------------------------------------
+
+    def register(
+        self, lane: str, declared: Declared[Any, ..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> OpenCall:
+        """Fix a call's order and match it to its record, at once."""
+        explicit = declared.key if isinstance(declared, Keyed) else None
+        call: Any = declared.effect if isinstance(declared, Keyed) else declared
+        if not isinstance(call, Effect | Read):
+            raise CallMisuse(
+                f"{self.visit.where}: step.call was given {declared!r}, which is not a declared call: put @read or "
+                f"@effect on the function and list it in calls="
+            )
+        if self.visit.definition.calls.get(call.name) is not call:
+            raise CallMisuse(
+                f"{self.visit.where}: {call.label} is not in the machine's calls=[...]: list it there"
+            )
+        where = f"{self.visit.where}: {call.label}"
+        arguments, values = call.arguments(args, kwargs, where)
+        if isinstance(call, Read):
+            return self._register_read(lane, call, arguments, values)
+        return self._register_effect(lane, call, arguments, values, explicit)
+
+    def _occurrence(self, signature: Signature) -> int:
+        n = self._counts.get(signature, 0)
+        self._counts[signature] = n + 1
+        return n
+
+    def _register_read(
+        self, lane: str, read: Read[Any, ..., Any], arguments: bytes, values: dict[str, Any]
+    ) -> OpenRead:
+        visit = self.visit
+        where = f"{visit.where}: {read.label}"
+
+        async def perform() -> tuple[bytes, Any]:
+            answer = await read.fn(visit.call_context("", FOREVER, self.number), **values)
+            return read.result.roundtrip(answer, f"{where}: result")
+
+        reuse = read.reuse_for
+        return self.register_plain(
+            signature_of(lane, read.name, arguments),
+            label=read.label,
+            kept=read.keep,
+            perform=perform,
+            decode=lambda stored: read.result.decode(stored, f"{where}: recorded result"),
+            young=None if reuse is None else lambda at: visit.env.now() - at <= reuse.total_seconds() * 1e6,
+        )
+
+    def register_plain(
+        self,
+        signature: Signature,
+        *,
+        label: str,
+        kept: bool,
+        perform: Callable[[], Awaitable[tuple[bytes, Any]]],
+        decode: Callable[[bytes], Any],
+        young: Callable[[Micros], bool] | None = None,
+    ) -> OpenRead:
+        """Register something that is recorded and served as reads are."""
+        occurrence = self._occurrence(signature)
+        call = OpenRead(
+            self,
+            label,
+            signature,
+            occurrence,
+            kept=kept,
+            perform=perform,
+            decode=decode,
+            young=young,
+            record=self.visit.book.read(signature, occurrence),
+        )
+        self.calls.append(call)
+        self.changed()
+        return call
+
+    def _register_effect(
+        self,
+        lane: str,
+        effect: Effect[Any, ..., Any],
+        arguments: bytes,
+        values: dict[str, Any],
+        explicit: str | None,
+    ) -> OpenEffect:
+        signature = signature_of(lane, effect.name, arguments, explicit)
+        occurrence = self._occurrence(signature)
+        record = self.visit.book.effect(signature, occurrence)
+        used = self._wires.setdefault(signature, set())
+        wire = record.wire if record is not None else next(n for n in range(len(used) + 1) if n not in used)
+        used.add(wire)
+        if record is not None:
+            self._matched.add(record.id)
+        call = OpenEffect(
+            self,
+            effect.label,
+            signature,
+            occurrence,
+            effect=effect,
+            values=values,
+            explicit=explicit,
+            record=record,
+            wire=wire,
+            registered_after=self.calls_answered,
+        )
+        self.calls.append(call)
+        self.changed()
+        return call
+
+    def release_wire(self, call: OpenEffect) -> None:
+        """A call that ended in NotDone gives its key back: the same call again has the same key."""
+        self._wires[call.signature].discard(call.wire)
+
+    # --- divergence -------------------------------------------------------------------------------
+
+    def unmatched(self, lane: str | None = None) -> list[EffectRecord]:
+        """Effect records of a lane (None: of the handler) that no call of this attempt has matched."""
+        return [
+            e
+            for e in self.visit.book.of(family(self.handler.lane))
+            if (lane is None or e.lane == lane)
+            and e.id not in self._matched
+            and e.outcome != "free"
+            and not e.set_aside
+        ]
+
+    def changed(self) -> None:
+        """Something was registered or finished: those that wait look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def until_matched(self, call: OpenEffect) -> None:
+        """Hold a new key back while its lane has a record that nothing has matched."""
+        while self.unmatched(call.signature[0]):
+            call.waits = True
+            event = self._changed
+            self.look_for_divergence()
+            await event.wait()
+        call.waits = False
+
+    def look_for_divergence(self) -> None:
+        """Once every open call waits and goes on waiting, the attempt asks for what its record does not hold."""
+        if any(call.waits for call in self.calls):
+            self._look(TURNS_TO_MATCH, len(self.calls), self.calls_answered)
+
+    def _look(self, turns: int, registered: int, answered: int) -> None:
+        if (registered, answered) != (len(self.calls), self.calls_answered) or self._over.done():
+            return
+        if turns:
+            asyncio.get_running_loop().call_soon(self._look, turns - 1, registered, answered)
+            return
+        still = [call for call in self.calls if call.awaited and not call.finished]
+        waiting = [call for call in still if call.waits]
+        if waiting and len(waiting) == len(still):
+            self.stop(MustPark(self.divergence(waiting)))
+
+    def divergence(self, asked: list[OpenCall]) -> Parking:
+        """The parking that names what was asked for and what the record holds."""
+        held = self.unmatched()
+        wants = ", ".join(f"{c.label}({_short(c.signature[2])})" for c in asked) or "no further effect"
+        holds = ", ".join(f"{e.call}({_short(e.arguments)}) [{e.outcome}]" for e in held)
+        thread_id = self.visit.row.address.thread_id
+        note = (
+            f"{self.visit.where}: the code asks for {wants}; the record of this visit holds {holds}. "
+            f"`perdure resolve {thread_id} --adopt | --run | --ignore` moves it on"
+        )
+        detail = {
+            "asked": [
+                {
+                    "lane": c.signature[0],
+                    "call": c.effect.name,
+                    "args": c.signature[2].decode(),
+                    "occ": c.occurrence,
+                    "explicit": c.explicit,
+                }
+                for c in asked
+                if isinstance(c, OpenEffect)
+            ],
+            "held": [{"id": e.id, "call": e.call, "args": e.arguments.decode()} for e in held],
+        }
+        return Parking("diverged", note, detail)
+
+    # --- intents ----------------------------------------------------------------------------------
+
+    async def intend(self, call: OpenEffect) -> Micros:
+        """Commit a call's intent together with the reads so far and with what its siblings intend."""
+        call.intended = None
+        self._intents.append(call)
+        async with self._intending:
+            if call.intended is None:
+                if call.explicit is None:
+                    await self._commit_intents([c for c in self._intents if c.explicit is None])
+                else:
+                    await self._claim_key(call)
+        assert call.intended is not None
+        return call.intended
+
+    async def _commit_intents(self, batch: list[OpenEffect], **parts: Any) -> None:
+        self._intents = [c for c in self._intents if c not in batch]
+        visit, now = self.visit, self.visit.env.now()
+        reads = list(self.unrecorded)
+        entries: list[Entry] = []
+        for call in batch:
+            not_after = now + int(call.effect.deadline.total_seconds() * 1e6)
+            entries.append(call.intent(not_after, now))
+        checks = tuple(self.memory_checks.values())
+        await visit.ledger.record([*reads, *entries], checks=checks, **parts)
+        del self.unrecorded[: len(reads)]
+        visit.book.apply_all([*reads, *entries])
+        for call, entry in zip(batch, entries, strict=True):
+            self._now_recorded(call, entry)
+            call.intended = entry["not_after"]
+
+    def _now_recorded(self, call: OpenEffect, entry: Entry) -> None:
+        call.record = self.visit.book.effects[entry["id"]]
+        self._matched.add(entry["id"])
+        assert call.work is not None
+        call.work.record = call.record
+
+    async def _claim_key(self, call: OpenEffect) -> None:
+        """Take an explicit key for this visit, or be served what another visit made of it."""
+        visit, effect = self.visit, call.effect
+        assert call.explicit is not None
+        waited = 0.0
+        patience = (effect.deadline + effect.settle).total_seconds()
+        while True:
+            salt = visit.env.token(16)
+            write = KeyWrite(
+                effect=effect.name,
+                key=call.explicit,
+                action="claim",
+                arguments=digest(salt, call.signature[2]),
+                salt=salt,
+                expires=visit.env.now() + int(effect.key_retention.total_seconds() * 1e6),
+            )
+            try:
+                await self._commit_intents([call], keys=(write,))
+            except KeyTaken as taken:
+                row = taken.row
+                if row.arguments != digest(row.salt, call.signature[2]):
+                    raise CallMisuse(
+                        f"{visit.where}: {effect.label}: key {call.explicit!r} was used with other arguments by "
+                        f"thread {row.thread_id!r}; one key names one action"
+                    ) from None
+                if row.outcome is not None:
+                    self._serve(call, row.outcome)
+                    return
+                if waited >= patience:
+                    raise Parking(
+                        "in doubt",
+                        f"{visit.where}: {effect.label}: key {call.explicit!r} is in doubt in thread "
+                        f"{row.thread_id!r}; see to that one, then `perdure retry` this one",
+                    ) from None
+                assert call.work is not None
+                await call.work.sleep(KEY_POLL)
+                waited += KEY_POLL
+            else:
+                return
+
+    def _serve(self, call: OpenEffect, outcome: bytes) -> None:
+        visit, now = self.visit, self.visit.env.now()
+        entry = {
+            **{k: v for k, v in call.intent(now, now).items() if k not in ("not_after", "settle", "worker")},
+            "k": "served",
+            "value": raw(outcome),
+        }
+        self._intents = [c for c in self._intents if c is not call]
+        visit.note_behind(entry)
+        self._now_recorded(call, entry)
+        call.intended = now
+
+    # --- running ----------------------------------------------------------------------------------
+
+    def stop(self, end: End) -> None:
+        """End the attempt. A weightier reason overrides one that came before it."""
+        if not self._over.done():
+            self._over.set_result(end)
+        elif _WEIGHT.index(type(end)) > _WEIGHT.index(type(self._over.result())):
+            self._over = asyncio.get_running_loop().create_future()
+            self._over.set_result(end)
+
+    def abandon(self) -> None:
+        """The worker leaves now: the handler and every call are aborted, and the doubts stay."""
+        self.stop(Drained())
+        for call in self.calls:
+            if isinstance(call, OpenEffect) and call.work is not None:
+                call.work.abandon()
+
+    async def run(self, step: Any, data: Any) -> End:
+        """Run the handler to its end, cancel its reads, and wait for its effects."""
+        loop = asyncio.get_running_loop()
+        self._task = loop.create_task(self._handle(step, data))
+        limit = self.visit.state.deadline
+        timer = None if limit is None else loop.call_later(limit.total_seconds(), self._expire)
+        try:
+            await asyncio.shield(self._over)
+        finally:
+            if timer is not None:
+                timer.cancel()
+        await self._wind_up()
+        end = self._over.result()
+        return self._checked(end.fire) if isinstance(end, Fired) else end
+
+    def _expire(self) -> None:
+        limit = self.visit.state.deadline
+        self.stop(Raised(AttemptTimedOut(f"{self.visit.where}: no event within the deadline of {limit}")))
+
+    async def _handle(self, step: Any, data: Any) -> None:
+        try:
+            fire: Any = await self.handler.run(data, step)
+        except asyncio.CancelledError as error:
+            if not self._over.done():  # nobody of ours has cancelled it
+                self.stop(Raised(error))
+        except (
+            BaseException
+        ) as error:  # KeyboardInterrupt and the like are this handler's failure, not the loop's
+            self.stop(Raised(error))
+        else:
+            self.stop(Fired(fire) if isinstance(fire, Fire) else Raised(_not_a_fire(self.visit.where, fire)))
+
+    async def _wind_up(self) -> None:
+        """No strand, read or effect of the attempt outlives it."""
+        task = self._task
+        while task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=1)
+        own = [c.task for c in self.calls if isinstance(c, OpenRead) and c.task is not None]
+        for strand in own:
+            if not strand.done():
+                strand.cancel()
+        works = [c.task for c in self.calls if isinstance(c, OpenEffect) and c.task is not None]
+        pending = [t for t in (*works, *self.background) if not t.done()]
+        while pending:
+            self._unblock()
+            _, rest = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            pending = list(rest)
+
+    def _unblock(self) -> None:
+        """A call that waits for its lane to be matched will not be made any more."""
+        for call in self.calls:
+            if call.waits and call.task is not None and not call.task.done():
+                call.task.cancel()
+
+    def _checked(self, fire: Fire) -> End:
+        forgotten = [c for c in self.calls if not c.awaited]
+        if forgotten:
+            names = ", ".join(sorted({c.label for c in forgotten}))
+            return Raised(
+                CallMisuse(
+                    f"{self.visit.where}: {names}: called and never awaited; put `await` before step.call"
+                )
+            )
+        if self.unmatched():
+            waiting = [c for c in self.calls if c.waits]
+            return MustPark(self.divergence(waiting))
+        return Fired(fire)
+
+    def to_drop(self) -> list[int]:
+        """Ids of the NotDone records that a failed attempt forgets: no effect that is done or in doubt was
+        registered after the handler had their answer."""
+        order: dict[int, tuple[float, float]] = {}
+        for call in self.calls:
+            if isinstance(call, OpenEffect) and call.record is not None:
+                answered = math.inf if call.answered_as is None else call.answered_as
+                order[call.record.id] = (call.registered_after, answered)
+        lanes = list(self.visit.book.of(family(self.handler.lane)))
+        acting = [
+            order.get(e.id, (math.inf, math.inf))[0] for e in lanes if e.outcome in ("done", "in doubt")
+        ]
+        latest = max(acting, default=-1.0)
+        return [
+            e.id
+            for e in lanes
+            if e.outcome == "not done" and latest < order.get(e.id, (math.inf, math.inf))[1]
+        ]
+
+
+def _short(arguments: bytes) -> str:
+    text = arguments.decode()
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def _not_a_fire(where: str, returned: object) -> CallMisuse:
+    return CallMisuse(
+        f"{where}: the handler returned {type(returned).__name__}, not an event: return self.<event>(...)"
+    )

@@ -1,0 +1,282 @@
+"""The records of one visit: what was read, issued and learned, as the journal has it.
+
+``apply`` is the only way in, for entries read back after a kill and for those just made alike, so that a
+resumed visit knows exactly what an undisturbed one knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal
+
+from attrs import define, field
+
+from perdure.stores import Micros
+
+from ._journal import Entry
+
+Signature = tuple[str, str, bytes]
+"""Lane, call name, canonical arguments."""
+Outcome = Literal["in doubt", "done", "not done", "free"]
+
+
+def signature_of(lane: str, call: str, arguments: bytes, explicit: str | None = None) -> Signature:
+    """What equal calls share. An explicit key is a part of the call's name here."""
+    return lane, call if explicit is None else f"{call}\x00{explicit}", arguments
+
+
+def family(lane: str) -> str:
+    """The handler that a lane belongs to: its strands are named below it."""
+    return lane.partition("/")[0]
+
+
+@define
+class ReadRecord:
+    """One recorded read."""
+
+    id: int
+    signature: Signature
+    occurrence: int
+    value: bytes | None
+    at: Micros
+    kept: bool
+    reused: bool | None = None
+    """Whether an answer of ``reuse_for`` age was judged young enough, once it was judged."""
+
+
+@define
+class Issue:
+    """One time that an effect was sent, or may have been."""
+
+    not_after: Micros
+    settle: Micros
+    worker: str
+    ended: Micros | None = None
+    """When the call is known to have ended, where it is."""
+
+
+@define
+class EffectRecord:
+    """One logical effect: its key, every issue, and what came of it."""
+
+    id: int
+    signature: Signature
+    occurrence: int
+    wire: int
+    key: str
+    explicit: str | None
+    first_issued: Micros
+    outcome: Outcome = "in doubt"
+    value: bytes | None = None
+    error: str | None = None
+    unsettled: list[Issue] = field(factory=list[Issue])
+    """Issues that may still land, or may have landed unseen."""
+    issues: int = 0
+    adopted: bool = False
+    set_aside: bool = False
+    """An operator said that no call needs to match it."""
+
+    @property
+    def lane(self) -> str:
+        return self.signature[0]
+
+    @property
+    def call(self) -> str:
+        return self.signature[1].partition("\x00")[0]
+
+    @property
+    def arguments(self) -> bytes:
+        return self.signature[2]
+
+
+@define
+class LaneEnd:
+    """A branch that has finished: what it fired, and everything that goes with it into the transition."""
+
+    event: str
+    updates: bytes
+    memory: list[tuple[str, str, str, int]]
+    """Namespace, key, encoded value, expected version."""
+    artifacts: list[str]
+
+
+@define
+class Book:
+    """Everything recorded since the last checkpoint. ``names`` has today's name of each renamed call."""
+
+    names: Mapping[str, str] = field(factory=dict[str, str])
+
+    next_id: int = 0
+    reads: dict[int, ReadRecord] = field(factory=dict[int, ReadRecord])
+    effects: dict[int, EffectRecord] = field(factory=dict[int, EffectRecord])
+    failed: dict[str, int] = field(factory=dict[str, int])
+    retry_at: dict[str, Micros] = field(factory=dict[str, Micros])
+    ended: dict[str, LaneEnd] = field(factory=dict[str, LaneEnd])
+    artifacts: set[str] = field(factory=set[str])
+    conflicts: int = 0
+    _reads_by: dict[tuple[Signature, int], ReadRecord] = field(
+        factory=dict[tuple[Signature, int], ReadRecord]
+    )
+    _effects_by: dict[tuple[Signature, int], EffectRecord] = field(
+        factory=dict[tuple[Signature, int], EffectRecord]
+    )
+
+    def read(self, signature: Signature, occurrence: int) -> ReadRecord | None:
+        """The newest record of this read, if there is one."""
+        return self._reads_by.get((signature, occurrence))
+
+    def effect(self, signature: Signature, occurrence: int) -> EffectRecord | None:
+        """The record of this effect, if there is one."""
+        return self._effects_by.get((signature, occurrence))
+
+    def pinned(self, read: ReadRecord) -> bool:
+        """An effect of the same handler may have depended on this read."""
+        lanes = family(read.signature[0])
+        return any(e.id > read.id and family(e.lane) == lanes for e in self.effects.values())
+
+    def doubts(self) -> Iterator[EffectRecord]:
+        """Effects without an outcome."""
+        return (e for e in self.effects.values() if e.outcome == "in doubt")
+
+    def of(self, lanes: str) -> Iterator[EffectRecord]:
+        """Effects of one handler and its strands."""
+        return (e for e in self.effects.values() if family(e.lane) == lanes)
+
+    def allot(self) -> int:
+        """The next record's id: ids follow the order of recording."""
+        self.next_id += 1
+        return self.next_id - 1
+
+    def _signature(self, e: Entry) -> Signature:
+        name = self.names.get(e["call"], e["call"])
+        return signature_of(e["lane"], name, bytes(e["args"]), e.get("explicit"))
+
+    def apply_all(self, entries: Iterable[Entry]) -> None:
+        """Take in entries in the order of the journal."""
+        for entry in entries:
+            self.apply(entry)
+
+    def apply(self, entry: Entry) -> None:
+        """Take in one entry."""
+        act = getattr(self, f"_on_{entry['k']}", None)
+        if act is not None:
+            act(entry)
+
+    def _on_read(self, e: Entry) -> None:
+        record = ReadRecord(
+            id=e["id"],
+            signature=self._signature(e),
+            occurrence=e["occ"],
+            value=bytes(e["value"]) if "value" in e else None,
+            at=e["at"],
+            kept=e.get("kept", False),
+        )
+        self.next_id = max(self.next_id, record.id + 1)
+        self.reads[record.id] = record
+        self._reads_by[(record.signature, record.occurrence)] = record
+
+    def _on_reuse(self, e: Entry) -> None:
+        self.reads[e["id"]].reused = e["fresh"]
+
+    def _on_intent(self, e: Entry) -> None:
+        record = self.effects.get(e["id"])
+        if record is None:
+            record = EffectRecord(
+                id=e["id"],
+                signature=self._signature(e),
+                occurrence=e["occ"],
+                wire=e["wire"],
+                key=e["key"],
+                explicit=e.get("explicit"),
+                first_issued=e["at"],
+            )
+            self.next_id = max(self.next_id, record.id + 1)
+            self.effects[record.id] = record
+            self._effects_by[(record.signature, record.occurrence)] = record
+        record.outcome = "in doubt"
+        record.issues += 1
+        record.unsettled.append(Issue(not_after=e["not_after"], settle=e["settle"], worker=e["worker"]))
+
+    def _on_served(self, e: Entry) -> None:
+        """An explicit key's outcome, recorded by another visit, is this call's."""
+        record = EffectRecord(
+            id=e["id"],
+            signature=self._signature(e),
+            occurrence=e["occ"],
+            wire=e["wire"],
+            key=e["key"],
+            explicit=e["explicit"],
+            first_issued=e["at"],
+            outcome="done",
+            value=bytes(e["value"]),
+            adopted=True,
+        )
+        self.next_id = max(self.next_id, record.id + 1)
+        self.effects[record.id] = record
+        self._effects_by[(record.signature, record.occurrence)] = record
+
+    def _on_done(self, e: Entry) -> None:
+        record = self.effects[e["id"]]
+        record.outcome, record.value = "done", bytes(e["value"])
+        record.adopted = e.get("adopted", False)
+        record.unsettled.clear()
+
+    def _on_not_done(self, e: Entry) -> None:
+        record = self.effects[e["id"]]
+        record.outcome, record.error = "not done", e["error"]
+        record.unsettled.clear()
+
+    def _on_lookup(self, e: Entry) -> None:
+        if e.get("believed"):
+            self.effects[e["id"]].unsettled.clear()
+
+    def _on_call_ended(self, e: Entry) -> None:
+        for issue in self.effects[e["id"]].unsettled:
+            if issue.ended is None and issue.worker == e["worker"]:
+                issue.ended = e["at"]
+
+    def _on_failed(self, e: Entry) -> None:
+        lane = e["lane"]
+        self.failed[lane] = e["attempt"]
+        if e.get("retry_at") is not None:
+            self.retry_at[lane] = e["retry_at"]
+        for gone in e.get("dropped", ()):
+            record = self.effects.pop(gone)
+            del self._effects_by[(record.signature, record.occurrence)]
+
+    def _on_branch(self, e: Entry) -> None:
+        self.ended[e["lane"]] = LaneEnd(
+            event=e["event"],
+            updates=bytes(e["updates"]),
+            memory=[(ns, key, value, version) for ns, key, value, version in e["memory"]],
+            artifacts=e["artifacts"],
+        )
+
+    def _on_artifact(self, e: Entry) -> None:
+        self.artifacts.add(e["id"])
+
+    def _on_artifacts_dropped(self, e: Entry) -> None:
+        self.artifacts.difference_update(e["ids"])
+
+    def _on_conflict(self, e: Entry) -> None:
+        self.conflicts += 1
+        self.ended.clear()
+
+    def _on_retry(self, e: Entry) -> None:
+        self.failed.clear()
+        self.retry_at.clear()
+        self.conflicts = 0
+
+    def _on_resolved(self, e: Entry) -> None:
+        record = self.effects[e["id"]]
+        match e["action"]:
+            case "not done":
+                record.outcome = "free"
+                record.unsettled.clear()
+            case "adopt":
+                del self._effects_by[(record.signature, record.occurrence)]
+                record.signature = self._signature(e)
+                record.occurrence = e["occ"]
+                self._effects_by[(record.signature, record.occurrence)] = record
+            case _:
+                record.set_aside = True

@@ -1,0 +1,385 @@
+"""What starts, signals and looks: with or without a worker in the same process."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from datetime import timedelta
+from typing import Any, Generic, TypeVar, overload
+
+import anyio
+from attrs import frozen
+
+from perdure.artifacts import ArtifactBackend
+from perdure.machines import ArtifactRef, Definition, NotStorable, Of, Signal, definition
+from perdure.stores import (
+    MAX_ID,
+    MAX_WORKSPACE,
+    Address,
+    ArtifactRow,
+    Claim,
+    InboxRow,
+    ItemsRow,
+    LogRow,
+    Standing,
+    Start,
+    Started,
+    Store,
+    ThreadEnded,
+    ThreadRow,
+    Threads,
+    check_name,
+)
+from perdure.stores import Signal as StoredSignal
+
+from ._context import moment
+from ._env import Env
+from ._errors import Parked, SignalRefused, StartConflict, UnknownMachine
+from ._journal import GENESIS, Body, chain, encode_body
+from ._keys import digest
+from ._ledger import send_until_known, side_digest
+from ._look import StepSeen, find_thread, history, look, pending_signals, rows_of, why
+from ._operate import Resolution, resolve, retry
+from ._progress import Progress, conversation_field, owned_values
+from ._step_artifacts import chunks_of, read_all
+from ._worker import Worker
+
+M = TypeVar("M")
+D = TypeVar("D")
+T = TypeVar("T")
+D_co = TypeVar("D_co", covariant=True)
+
+FIRST_LOOK = 0.02
+LONGEST_LOOK = 1.0
+"""Seconds between looks at a thread that another process runs."""
+DEFAULT_WORKSPACE = "default"
+DEFAULT_PRINCIPAL = "owner"
+
+
+@frozen(kw_only=True)
+class Ended(Generic[D_co]):
+    """How a thread ended."""
+
+    state: str
+    data: D_co
+    reason: str | None
+
+
+class Thread(Generic[M, D]):
+    """A handle on one thread. It holds nothing: every answer comes from the store."""
+
+    def __init__(self, client: Client, plan: Definition, address: Address) -> None:
+        self._client = client
+        self._plan = plan
+        self.address = address
+
+    def __repr__(self) -> str:
+        return f"<Thread {self._plan.name} {self.address.workspace}/{self.address.thread_id}>"
+
+    @property
+    def thread_id(self) -> str:
+        return self.address.thread_id
+
+    @overload
+    async def signal(self, signal: Signal[M, None], /, *, id: str) -> None: ...
+    @overload
+    async def signal(self, signal: Signal[M, T], payload: T, /, *, id: str) -> None: ...
+    async def signal(self, signal: Signal[M, Any], payload: Any = None, /, *, id: str) -> None:
+        """Put a signal into the thread's inbox, once by id: the same id again changes nothing.
+
+        ``SignalRefused`` where the machine has no such signal, the payload is of another type, or the thread
+        has ended; ``SignalConflict`` where the id was used with another payload.
+        """
+        await self._client.send(self._plan, self.address, signal.name, payload, id)
+
+    async def result(self) -> Ended[D]:
+        """Wait until the thread has ended. ``Parked`` where it is parked instead."""
+        row = await self._client.until_still(self.address)
+        if row.standing.status == "parked":
+            raise Parked(self.thread_id, row.standing.reason or "", row.standing.note or "")
+        data: D = (await look(self._client.store, self._plan, row)).data
+        return Ended(state=row.standing.state, data=data, reason=row.standing.reason)
+
+    async def row(self) -> ThreadRow:
+        """The thread as it stands in the store."""
+        return await find_thread(self._client.store, self.address)
+
+    async def state(self) -> str:
+        """The state it is in."""
+        return (await self.row()).standing.state
+
+    async def data(self) -> D:
+        """Its data as of its newest checkpoint."""
+        data: D = (await look(self._client.store, self._plan, await self.row())).data
+        return data
+
+    async def history(self) -> list[StepSeen]:
+        """Its steps so far, from the journal."""
+        return [step async for step in history(self._client.store, await self.row())]
+
+    async def pending(self) -> list[InboxRow]:
+        """Signals that it has not taken in, in order."""
+        return await pending_signals(self._client.store, self.address)
+
+    async def why(self) -> str:
+        """Why it is where it is, and what moves it on."""
+        return await why(self._client.store, self._plan, await self.row(), self._client.env.now())
+
+    async def retry(self) -> None:
+        """Let a parked thread go on from its record, with its attempts counted anew."""
+        await retry(self._client.store, self._client.env, self._plan, self.address)
+        self._client.nudge()
+
+    async def resolve(self, resolution: Resolution) -> None:
+        """End a doubt or a divergence by hand; ``CannotResolve`` says why it cannot be done now."""
+        await resolve(self._client.store, self._client.env, self._plan, self.address, resolution)
+        self._client.nudge()
+
+
+class Client:
+    """Starts, signals and looks at threads in one store."""
+
+    def __init__(
+        self,
+        store: Store,
+        artifacts: ArtifactBackend,
+        env: Env,
+        definitions: Mapping[str, Definition],
+        worker: Worker | None,
+    ) -> None:
+        self.store = store
+        self.env = env
+        self.artifacts = Uploads(store, artifacts, env)
+        self._definitions = definitions
+        self._worker = worker
+
+    def nudge(self) -> None:
+        """Something may be runnable now."""
+        if self._worker is not None:
+            self._worker.wake()
+
+    def plan_of(self, machine: Any) -> Definition:
+        """The definition of one of this runtime's machines."""
+        plan = definition(machine)
+        if self._definitions.get(plan.name) is not plan:
+            known = ", ".join(sorted(self._definitions)) or "none"
+            raise UnknownMachine(
+                f"machine {plan.name!r} is not in Runtime(machines=[...]), which has: {known}"
+            )
+        return plan
+
+    async def start(
+        self,
+        machine: Of[M, D],
+        data: D,
+        /,
+        *,
+        thread_id: str,
+        workspace: str = DEFAULT_WORKSPACE,
+        principal: str = DEFAULT_PRINCIPAL,
+        session: str | None = None,
+    ) -> Thread[M, D]:
+        """Start a thread, once by (workspace, thread_id): again with the same data, it is the thread there.
+
+        ``StartConflict`` where that thread was started with another machine or other data; ``NotStorable``
+        names a field whose value cannot be stored. Nothing is written then.
+        """
+        plan = self.plan_of(machine)
+        check_name("workspace", workspace, MAX_WORKSPACE)
+        check_name("thread_id", thread_id, MAX_ID)
+        address = Address(workspace=workspace, thread_id=thread_id)
+        start, progress = self._prepare(plan, address, data, principal, session or thread_id)
+        started: Started = await send_until_known(lambda: self.store.start(start))
+        if not started.created:
+            _same_start(started.thread, start)
+        elif started.thread.owner is not None and self._worker is not None:
+            log, items = (start.log,), start.items
+            claim = Claim(
+                thread=started.thread,
+                log=log,
+                items=() if items is None else (ItemsRow(n=0, payload=items),),
+                inbox=started.inbox,
+                taken_from=None,
+            )
+            fresh = conversation_field(plan) is None
+            self._worker.take(claim, progress if fresh else None)
+        self.nudge()
+        return Thread(self, plan, address)
+
+    def _prepare(
+        self, plan: Definition, address: Address, data: Any, principal: str, session: str
+    ) -> tuple[Start, Progress]:
+        if type(data) is not plan.data.cls:
+            raise NotStorable(
+                f"thread {address.thread_id!r}: machine {plan.name} takes {plan.data.cls.__name__}, not "
+                f"{type(data).__name__}"
+            )
+        now = self.env.now()
+        merged = plan.data.started(data, owned_values(address.thread_id, 0))
+        base = plan.data.base(merged.data, merged.positions)
+        state = plan.states[plan.initial]
+        due = {t.event: now + round(t.after.total_seconds() * 1e6) for t in state.timeouts}
+        parts = {"items": merged.items, "messages": merged.messages}
+        payload = encode_body(Body(dest=plan.initial, base=base, due=due, side=side_digest(parts)))
+        claims = self._worker is not None and self._worker.takes_new and not state.waiting
+        identity = encode_body(Body(base=base, side=side_digest(parts)))
+        start = Start(
+            address=address,
+            incarnation=self.env.token(16),
+            machine=plan.name,
+            standing=Standing(
+                state=plan.initial,
+                seq=0,
+                version=plan.version,
+                definition=plan.hash,
+                status="waiting" if state.waiting else "running",
+                base=0,
+                wake=min(due.values(), default=None) if state.waiting else None,
+            ),
+            log=self._first_row(payload, now, epoch=1 if claims else 0),
+            items=merged.items,
+            messages=merged.messages,
+            session=session,
+            principal=principal,
+            parent=None,
+            started=digest(plan.name, identity),
+            owner=self._worker.worker if claims and self._worker is not None else None,
+        )
+        progress = Progress(
+            data=merged.data,
+            live=merged.live,
+            positions=merged.positions,
+            base_size=len(payload),
+            since_base=0,
+            due=due,
+            entered=now,
+        )
+        return start, progress
+
+    def _first_row(self, payload: bytes, now: int, epoch: int) -> LogRow:
+        salt = self.env.token(16)
+        head = chain(GENESIS, seq=0, n=0, epoch=epoch, kind="start", at=now, salt=salt, payload=payload)
+        return LogRow(seq=0, n=0, epoch=epoch, kind="start", at=now, head=head, salt=salt, payload=payload)
+
+    def thread(
+        self, machine: Of[M, D], /, *, thread_id: str, workspace: str = DEFAULT_WORKSPACE
+    ) -> Thread[M, D]:
+        """A handle on a thread, whether it has started yet or not: a signal sent before the start is kept."""
+        return Thread(self, self.plan_of(machine), Address(workspace=workspace, thread_id=thread_id))
+
+    async def find(self, *, thread_id: str, workspace: str = DEFAULT_WORKSPACE) -> Thread[Any, Any]:
+        """A handle on a thread that is there, whatever its machine. ``NoSuchThread``, ``UnknownMachine``."""
+        row = await find_thread(self.store, Address(workspace=workspace, thread_id=thread_id))
+        plan = self._definitions.get(row.machine)
+        if plan is None:
+            raise UnknownMachine(
+                f"thread {thread_id!r} is of machine {row.machine!r}, which is not known here"
+            )
+        return Thread(self, plan, row.address)
+
+    def threads(self, query: Threads) -> AsyncIterator[ThreadRow]:
+        """The threads that a query finds, page by page."""
+        return rows_of(self.store, query)
+
+    async def send(self, plan: Definition, address: Address, event: str, payload: Any, id: str) -> None:
+        """Deliver one signal; see ``Thread.signal``."""
+        known = plan.events.get(event)
+        if known is None or known.kind != "signal":
+            signals = ", ".join(n for n, e in plan.events.items() if e.kind == "signal") or "none"
+            raise SignalRefused(f"{plan.name} has no signal {event!r}; it has: {signals}")
+        where = f"thread {address.thread_id!r}: signal {id!r}"
+        try:
+            encoded = b"null" if known.payload is None else known.payload.roundtrip(payload, where)[0]
+        except NotStorable as error:
+            raise SignalRefused(str(error)) from error
+        if known.payload is None and payload is not None:
+            raise SignalRefused(f"{where}: {plan.name}.{event} takes no payload")
+        signal = StoredSignal(
+            address=address, id=id, event=event, payload=encoded, digest=digest(event, encoded)
+        )
+        try:
+            delivered = await send_until_known(lambda: self.store.deliver(signal))
+        except ThreadEnded as error:
+            raise SignalRefused(f"{where}: the thread has ended") from error
+        if self._worker is not None and delivered.new:
+            self._worker.offer(address, delivered.row)
+
+    async def until_still(self, address: Address) -> ThreadRow:
+        """The thread's row once it is parked or has ended."""
+        pause = FIRST_LOOK
+        while True:
+            changed = None if self._worker is None else self._worker.watcher(address)
+            row = await find_thread(self.store, address)
+            if row.standing.status in ("parked", "ended"):
+                return row
+            if changed is None:
+                await anyio.sleep(pause)
+            else:
+                with anyio.move_on_after(pause):
+                    await changed.wait()
+            pause = min(2 * pause, LONGEST_LOOK)
+
+
+def _same_start(thread: ThreadRow, start: Start) -> None:
+    if thread.machine != start.machine or thread.started != start.started:
+        created = moment(thread.created).isoformat(timespec="seconds")
+        raise StartConflict(
+            f"thread {start.address.thread_id!r} in workspace {start.address.workspace!r} was started at {created} "
+            f"with machine {thread.machine!r} and other data: choose another thread_id, or start it with what it has"
+        )
+
+
+class Uploads:
+    """Artifacts outside a thread: what a customer uploads, say."""
+
+    def __init__(self, store: Store, artifacts: ArtifactBackend, env: Env) -> None:
+        self._store = store
+        self._artifacts = artifacts
+        self._env = env
+
+    async def put(
+        self,
+        data: bytes | AsyncIterable[bytes],
+        /,
+        *,
+        media_type: str,
+        workspace: str = DEFAULT_WORKSPACE,
+        principal: str = DEFAULT_PRINCIPAL,
+        expires: timedelta | None = None,
+    ) -> ArtifactRef:
+        """Store bytes and record who put them; after ``expires`` the record no longer keeps the blob."""
+        check_name("workspace", workspace, MAX_WORKSPACE)
+        check_name("principal", principal)
+        now = self._env.now()
+        async with await self._artifacts.put(workspace, chunks_of(data)) as staged:
+            ref = ArtifactRef(
+                id="art_" + self._env.token(16).hex(),
+                sha256=staged.sha256,
+                media_type=media_type,
+                size_bytes=staged.size_bytes,
+            )
+            row = ArtifactRow(
+                id=ref.id,
+                workspace=workspace,
+                sha256=ref.sha256,
+                size_bytes=ref.size_bytes,
+                media_type=media_type,
+                principal=principal,
+                thread_id=None,
+                incarnation=None,
+                seq=None,
+                derived_from=(),
+                created=now,
+                expires=None if expires is None else now + round(expires.total_seconds() * 1e6),
+            )
+            await send_until_known(lambda: self._store.upload(row))
+            await staged.publish()
+        return ref
+
+    def open(self, ref: ArtifactRef, /, *, workspace: str = DEFAULT_WORKSPACE) -> AsyncIterator[bytes]:
+        """The bytes in chunks, verified as they are read."""
+        return self._artifacts.open(workspace, ref.sha256)
+
+    async def get(self, ref: ArtifactRef, /, *, workspace: str = DEFAULT_WORKSPACE) -> builtins.bytes:
+        """All the bytes, verified."""
+        return await read_all(self._artifacts, workspace, ref)

@@ -1,0 +1,122 @@
+"""What the parts of one visit share, and the ways in which a visit stops short."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from attrs import define, field, frozen
+
+from perdure.artifacts import ArtifactBackend
+from perdure.machines import Definition, StatePlan
+from perdure.stores import Micros, Store, ThreadRow, WorkerRow
+
+from ._book import Book
+from ._env import Env
+from ._journal import Entry
+from ._ledger import Ledger
+
+FOREVER = datetime.max.replace(tzinfo=UTC)
+
+
+def moment(at: Micros) -> datetime:
+    """A store's time as people write it."""
+    return datetime.fromtimestamp(at / 1_000_000, tz=UTC)
+
+
+@frozen(kw_only=True)
+class CallContext:
+    """The ``call`` that reads, effects and lookups are given."""
+
+    key: str
+    deps: Any
+    deadline: datetime
+    attempt: int
+    workspace: str
+    principal: str
+    thread_id: str
+
+
+class Parking(Exception):
+    """The thread must be parked; raised inside the engine only."""
+
+    def __init__(self, reason: str, note: str, detail: Entry | None = None) -> None:
+        super().__init__(note)
+        self.reason = reason
+        self.note = note
+        self.detail = detail or {}
+
+
+class LeaseLost(Exception):
+    """The worker finds that its lease has run out: it sends nothing and writes nothing more."""
+
+
+class Abandoned(Exception):
+    """A drain's grace is over: the call was aborted, its effect stays in doubt."""
+
+
+@define
+class Visit:
+    """One visit of one state under one claim."""
+
+    store: Store
+    artifacts: ArtifactBackend
+    ledger: Ledger
+    book: Book
+    env: Env
+    definition: Definition
+    state: StatePlan
+    row: ThreadRow
+    deps: Any
+    lease_holds: Callable[[], bool]
+    worker_of: Callable[[str], Any]
+    """Awaitable look-up of a worker's row by id: ``WorkerRow | None``."""
+    report: Callable[[Mapping[str, object]], None]
+    has_pending: Callable[[], bool]
+    """Whether inbox entries are known that the next state may accept."""
+    ended_seen: dict[str, Micros] = field(factory=dict[str, "Micros"])
+    """When this process first knew that another worker's process was gone."""
+
+    @property
+    def seq(self) -> int:
+        return self.ledger.seq
+
+    @property
+    def where(self) -> str:
+        """The visit in the words of an error."""
+        return f"thread {self.row.address.thread_id!r}, state {self.state.name!r}"
+
+    def call_context(self, key: str, deadline: datetime, attempt: int) -> CallContext:
+        """What a call is told about itself."""
+        return CallContext(
+            key=key,
+            deps=self.deps,
+            deadline=deadline,
+            attempt=attempt,
+            workspace=self.row.address.workspace,
+            principal=self.row.principal,
+            thread_id=self.row.address.thread_id,
+        )
+
+    def note(self, entry: Entry) -> None:
+        """Take an entry into the book, and write it with whatever is written next."""
+        self.book.apply(entry)
+        self.ledger.note(entry)
+
+    def note_behind(self, entry: Entry, key: Any = None) -> None:
+        """Take an entry into the book, and write it soon, behind the handler's back."""
+        self.book.apply(entry)
+        self.ledger.note_behind(entry, key)
+
+    async def process_end(self, worker: str) -> Micros | None:
+        """When the process that sent something is known to have gone; None: not known."""
+        if worker == self.ledger.worker:
+            return None
+        seen = self.ended_seen.get(worker)
+        if seen is None:
+            row: WorkerRow | None = await self.worker_of(worker)
+            if row is None or not self.env.ended(row):
+                return None
+            seen = self.ended_seen[worker] = self.env.now()
+        return seen

@@ -1,0 +1,145 @@
+"""A thread's journal: what a row says, and the chain that covers it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from attrs import field, frozen
+
+from perdure.stores import LogKind, LogRow, Micros
+
+Entry = dict[str, Any]
+"""One thing that happened inside a visit; ``k`` says which kind. See docs/protocol.md."""
+
+GENESIS = b""
+MAX_TEXT = 2000
+"""Characters of an error's message that are kept."""
+
+_encoder = msgspec.json.Encoder()
+
+
+@frozen(kw_only=True)
+class Body:
+    """What a log row's payload says."""
+
+    entries: Sequence[Entry] = ()
+    event: str | None = None
+    source: str | None = None
+    dest: str | None = None
+    delta: Mapping[str, Any] | None = None
+    """Changed fields of a transition, or None."""
+    base: Mapping[str, Any] | None = None
+    """A whole snapshot of the data, or None."""
+    due: Mapping[str, Micros] = field(factory=dict)
+    """When each timeout of the visit that begins here is due."""
+    side: str | None = None
+    """Digest of what the commit wrote beside this row."""
+
+
+class _Wire(msgspec.Struct, omit_defaults=True):
+    x: list[dict[str, msgspec.Raw]] = msgspec.field(default_factory=lambda: list[dict[str, msgspec.Raw]]())
+    e: str | None = None
+    f: str | None = None
+    t: str | None = None
+    d: dict[str, list[msgspec.Raw]] | None = None
+    b: dict[str, msgspec.Raw] | None = None
+    due: dict[str, int] = msgspec.field(default_factory=lambda: dict[str, int]())
+    s: str | None = None
+
+
+_decoder = msgspec.json.Decoder(_Wire)
+RAW_KEYS = frozenset(("args", "value", "updates"))
+"""Entry keys whose values stay encoded: they are read by the codec of their declared type."""
+
+
+def encode_body(body: Body) -> bytes:
+    """The payload of a log row."""
+    wire: dict[str, Any] = {}
+    if body.event is not None:
+        wire["e"] = body.event
+    if body.source is not None:
+        wire["f"] = body.source
+    if body.dest is not None:
+        wire["t"] = body.dest
+    if body.delta is not None:
+        wire["d"] = body.delta
+    if body.base is not None:
+        wire["b"] = body.base
+    if body.due:
+        wire["due"] = body.due
+    if body.side is not None:
+        wire["s"] = body.side
+    if body.entries:
+        wire["x"] = body.entries
+    return _encoder.encode(wire)
+
+
+def decode_body(payload: bytes) -> Body:
+    """The reverse; ``msgspec.MsgspecError`` where the bytes are no payload."""
+    wire = _decoder.decode(payload)
+    return Body(
+        entries=[_entry(raw) for raw in wire.x],
+        event=wire.e,
+        source=wire.f,
+        dest=wire.t,
+        delta=wire.d,
+        base=wire.b,
+        due=wire.due,
+        side=wire.s,
+    )
+
+
+def _entry(raw: Mapping[str, msgspec.Raw]) -> Entry:
+    return {k: bytes(v) if k in RAW_KEYS else msgspec.json.decode(v) for k, v in raw.items()}
+
+
+def raw(encoded: bytes) -> msgspec.Raw:
+    """Embed what is JSON already."""
+    return msgspec.Raw(encoded)
+
+
+def chain(
+    previous: bytes, *, seq: int, n: int, epoch: int, kind: LogKind, at: Micros, salt: bytes, payload: bytes
+) -> bytes:
+    """``H(previous, metadata, H(salt, payload))``: the head of the chain with this row."""
+    inner = blake2b(payload, digest_size=32, salt=salt).digest()
+    outer = blake2b(previous, digest_size=32)
+    outer.update(b"%d %d %d %s %d " % (seq, n, epoch, kind.encode(), at))
+    outer.update(inner)
+    return outer.digest()
+
+
+def holds(previous: bytes, row: LogRow) -> bool:
+    """Whether a row follows its predecessor's head."""
+    if row.salt is None or row.payload is None:
+        return False
+    return row.head == chain(
+        previous,
+        seq=row.seq,
+        n=row.n,
+        epoch=row.epoch,
+        kind=row.kind,
+        at=row.at,
+        salt=row.salt,
+        payload=row.payload,
+    )
+
+
+def describe_error(error: BaseException) -> dict[str, Any]:
+    """An error as bounded text: type name, message, notes. Never raises, whatever the error's own code does."""
+    said: dict[str, Any] = {"type": type(error).__qualname__[:200], "message": _text(error)}
+    notes = getattr(error, "__notes__", None)
+    if isinstance(notes, list) and notes:
+        said["notes"] = [_text(note) for note in notes[:10]]  # pyright: ignore[reportUnknownVariableType]
+    return said
+
+
+def _text(value: object) -> str:
+    try:
+        text = str(value)
+    except BaseException:
+        text = f"<{type(value).__qualname__} whose text cannot be made>"
+    return text[:MAX_TEXT].encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,274 @@
+"""The writer of one claimed thread: entries are packed into commits, one in flight, in order.
+
+What arrives behind the handler's back (outcomes, kept reads) waits a few turns of the loop, so that it can
+ride in the intent or transition that the handler makes of it; then it is written on its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypedDict
+
+import anyio
+import msgspec
+from attrs import evolve, field, frozen
+from typing_extensions import Unpack
+
+from perdure.stores import (
+    ArtifactRow,
+    Commit,
+    KeyWrite,
+    LogKind,
+    LogRow,
+    MemoryCheck,
+    MemoryWrite,
+    Micros,
+    OutcomeUnknown,
+    StaleClaim,
+    Standing,
+    Store,
+    StoreUnavailable,
+    ThreadRow,
+)
+
+from ._env import Env
+from ._journal import Body, Entry, chain, encode_body
+from ._keys import digest
+from ._observe import Observers, observation_of
+
+TURNS_TO_RIDE = 5
+"""Loop turns that a note waits for an intent or transition to ride in: a task's end reaches its awaiter in
+three, a gather's in five."""
+RIDE_AT_MOST = 2 * 1024 * 1024
+"""Bytes of values that ride in one commit."""
+RESEND_AFTER = 0.05
+"""Seconds before a write without a reply is sent again; doubled up to ``RESEND_AT_MOST``."""
+RESEND_AT_MOST = 2.0
+
+
+class Parts(TypedDict, total=False):
+    """What a commit writes beside its log row."""
+
+    consumed: tuple[int, ...]
+    items: bytes | None
+    messages: tuple[bytes, ...]
+    memory: tuple[MemoryWrite, ...]
+    checks: tuple[MemoryCheck, ...]
+    artifacts: tuple[ArtifactRow, ...]
+    dropped_artifacts: tuple[str, ...]
+    keys: tuple[KeyWrite, ...]
+
+
+@frozen(kw_only=True)
+class Conclusion:
+    """A commit that changes where the thread stands."""
+
+    kind: LogKind
+    standing: Standing
+    release: bool
+    at: Micros
+    body: Body = field(factory=Body)
+    entries: Sequence[Entry] = ()
+    parts: Parts = field(factory=Parts)
+
+
+class Ledger:
+    """Writes one thread's journal under one claim. ``StaleClaim`` from any method ends the claim."""
+
+    def __init__(
+        self, store: Store, env: Env, row: ThreadRow, worker: str, observers: Observers | None = None
+    ) -> None:
+        self.store = store
+        self.observers = observers
+        self.env = env
+        self.worker = worker
+        self.row = row
+        self.standing = row.standing
+        self.epoch = row.epoch
+        self.n = row.n
+        self.inbox_seen = 0
+        self.lost = False
+        self._head = row.head
+        self._pending: list[Entry] = []
+        self._keys: list[KeyWrite] = []
+        self._noted = 0
+        self._durable = 0
+        self._lock = asyncio.Lock()
+        self._riding: int | None = None
+        """How many of the pending entries the next write takes; None: all."""
+        self._rides = 0
+        self._flusher: asyncio.Task[None] | None = None
+        self.flush_error: BaseException | None = None
+
+    @property
+    def seq(self) -> int:
+        return self.standing.seq
+
+    def note(self, entry: Entry) -> None:
+        """Add an entry to whatever is written next."""
+        self._pending.append(entry)
+        self._noted += 1
+
+    def note_behind(self, entry: Entry, key: KeyWrite | None = None) -> None:
+        """Add an entry, and what it does to an explicit key, that is written soon, also if nothing else is."""
+        self.note(entry)
+        if key is not None:
+            self._keys.append(key)
+        self._rides += 1
+        self._ride(TURNS_TO_RIDE)
+
+    def _ride(self, turns: int) -> None:
+        loop = asyncio.get_running_loop()
+        if turns:
+            loop.call_soon(self._ride, turns - 1)
+            return
+        self._rides -= 1
+        if self._pending and not self._rides and self._flusher is None and not self.lost:
+            self._flusher = loop.create_task(self._flush_behind())
+
+    async def _flush_behind(self) -> None:
+        try:
+            await self.flush()
+        except StaleClaim:
+            self.lost = True
+        except Exception as error:
+            self.flush_error = error
+        finally:
+            self._flusher = None
+
+    async def flush(self) -> None:
+        """Make every entry noted so far durable."""
+        goal = self._noted
+        if self._durable >= goal:
+            return
+        async with self._lock:
+            if self._durable < goal:
+                await self._write_riding(all_of_it=True)
+
+    async def _write_riding(self, *, all_of_it: bool) -> None:
+        """Write what waits to ride: large entries one by one, so that no commit passes a store's limit."""
+        while self._pending and (all_of_it or self._riding_size() > RIDE_AT_MOST):
+            self._riding = 1 if self._riding_size() > RIDE_AT_MOST else len(self._pending)
+            await self._write("record", Body(), (), self.standing, release=False, at=self.env.now())
+        self._riding = None
+
+    def _riding_size(self) -> int:
+        return sum(len(memoryview(e["value"])) for e in self._pending if "value" in e)
+
+    async def record(self, entries: Sequence[Entry], **parts: Unpack[Parts]) -> None:
+        """Write entries durably, with what rides along; on a refused condition none of them is kept."""
+        async with self._lock:
+            await self._write_riding(all_of_it=False)
+            await self._write(
+                "record", Body(), entries, self.standing, release=False, at=self.env.now(), **parts
+            )
+
+    async def conclude(self, build: Callable[[int], Conclusion]) -> None:
+        """Write a commit that changes where the thread stands; ``build`` is told its log position."""
+        async with self._lock:
+            await self._write_riding(all_of_it=False)
+            end = build(self.n)
+            await self._write(
+                end.kind, end.body, end.entries, end.standing, release=end.release, at=end.at, **end.parts
+            )
+            self.standing = end.standing
+
+    async def _write(
+        self,
+        kind: LogKind,
+        body: Body,
+        entries: Sequence[Entry],
+        standing: Standing,
+        *,
+        release: bool,
+        at: Micros,
+        **parts: Unpack[Parts],
+    ) -> None:
+        if self.lost:
+            raise StaleClaim(f"thread {self.row.address.thread_id!r}: the claim was lost")
+        riding, keys = self._pending[: self._riding], tuple(self._keys)
+        if keys:
+            parts["keys"] = (*parts.get("keys", ()), *keys)
+        body = evolve(body, entries=[*riding, *entries], side=side_digest(parts))
+        commit = self._commit(kind, encode_body(body), standing, release=release, at=at, parts=parts)
+        await self._send(commit)
+        del self._pending[: len(riding)], self._keys[: len(keys)]
+        self._durable += len(riding)
+        if self.observers is not None and self.observers.wanted:
+            said = observation_of(kind, self.row, standing, body.event, body.entries)
+            self.observers.tell(said)
+        self._head = commit.log.head
+        self.n += 1
+
+    def _commit(
+        self, kind: LogKind, payload: bytes, standing: Standing, *, release: bool, at: Micros, parts: Parts
+    ) -> Commit:
+        salt = self.env.token(16)
+        head = chain(
+            self._head,
+            seq=standing.seq,
+            n=self.n,
+            epoch=self.epoch,
+            kind=kind,
+            at=at,
+            salt=salt,
+            payload=payload,
+        )
+        log = LogRow(
+            seq=standing.seq,
+            n=self.n,
+            epoch=self.epoch,
+            kind=kind,
+            at=at,
+            head=head,
+            salt=salt,
+            payload=payload,
+        )
+        return Commit(
+            address=self.row.address,
+            incarnation=self.row.incarnation,
+            epoch=self.epoch,
+            log=log,
+            standing=standing,
+            release=release,
+            inbox_seen=self.inbox_seen,
+            principal=self.row.principal,
+            session=self.row.session,
+            **parts,
+        )
+
+    async def _send(self, commit: Commit) -> None:
+        try:
+            await send_until_known(lambda: self.store.commit(commit))
+        except StaleClaim:
+            self.lost = True
+            raise
+
+
+async def send_until_known(write: Any) -> Any:
+    """Send the identical write until its outcome is known; it is a no-op where it had landed before."""
+    wait = RESEND_AFTER
+    while True:
+        try:
+            return await write()
+        except (OutcomeUnknown, StoreUnavailable):
+            await anyio.sleep(wait)
+            wait = min(2 * wait, RESEND_AT_MOST)
+
+
+def side_digest(parts: Mapping[str, Any]) -> str | None:
+    """One digest over everything that a commit writes beside its log row; None where there is nothing."""
+    if not any(parts.values()):
+        return None
+    return digest(msgspec.json.encode({k: _plain(v) for k, v in parts.items() if v})).hex()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    if hasattr(value, "__attrs_attrs__"):
+        return [_plain(getattr(value, a.name)) for a in value.__attrs_attrs__]
+    return value

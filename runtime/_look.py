@@ -1,0 +1,280 @@
+"""Looking at threads without a claim: data, history, and why a thread is where it is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from attrs import frozen
+
+from perdure.machines import Definition
+from perdure.stores import (
+    Address,
+    Claim,
+    Inbox,
+    InboxRow,
+    Items,
+    Log,
+    LogRow,
+    Page,
+    Query,
+    Store,
+    ThreadRow,
+    Threads,
+)
+
+from ._book import Book
+from ._context import moment
+from ._errors import NoSuchThread
+from ._journal import Body, Entry, decode_body
+from ._progress import Progress, load
+
+
+async def rows_of(store: Store, query: Query[Any], limit: int = 500) -> AsyncIterator[Any]:
+    """All rows of a query, page by page."""
+    after: str | None = None
+    while True:
+        page: Page[Any] = await store.page(query, after=after, limit=limit)
+        for row in page.rows:
+            yield row
+        if page.next is None:
+            return
+        after = page.next
+
+
+async def find_thread(store: Store, address: Address) -> ThreadRow:
+    """The thread's row; ``NoSuchThread`` where there is none."""
+    page = await store.page(Threads(workspace=address.workspace, thread_id=address.thread_id), limit=1)
+    if not page.rows:
+        raise NoSuchThread(
+            f"no thread {address.thread_id!r} in workspace {address.workspace!r} of this store: "
+            "`perdure ls` lists those that are there"
+        )
+    return page.rows[0]
+
+
+async def look(store: Store, definition: Definition, row: ThreadRow) -> Progress:
+    """A thread's data as of its newest checkpoint; ``Unreadable`` where it does not fit the code."""
+    log: list[LogRow] = [
+        r async for r in rows_of(store, Log(address=row.address, after=row.standing.base - 1))
+    ]
+    checkpoint = max((r.n for r in log if r.kind in ("start", "transition")), default=-1)
+    kept = tuple(r for r in log if r.kind in ("start", "transition") or r.n > checkpoint)
+    items = tuple([r async for r in rows_of(store, Items(address=row.address))])
+    claim = Claim(thread=row, log=kept, items=items, inbox=(), taken_from=None)
+    return await load(store, definition, claim)
+
+
+async def pending_signals(store: Store, address: Address) -> list[InboxRow]:
+    """Signals that were accepted and not taken in, in order."""
+    return [row async for row in rows_of(store, Inbox(address=address, pending=True))]
+
+
+# --- history --------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class CallSeen:
+    """What became of one call within a step."""
+
+    name: str
+    kind: str
+    outcome: str
+    key: str | None = None
+    issues: int = 0
+
+
+@frozen(kw_only=True)
+class StepSeen:
+    """One step of a thread, as the journal has it: a visit and the transition that ended it, if one did."""
+
+    seq: int
+    """The checkpoint that the step led to, or, while it is not over, began with."""
+    state: str
+    """The state that was visited."""
+    event: str | None
+    """None: the step is not over."""
+    dest: str | None
+    at: datetime
+    attempts: int
+    calls: tuple[CallSeen, ...]
+    artifacts: tuple[str, ...]
+    decisions: tuple[str, ...]
+    """What recovery, the clock, a signal or an operator decided, in order."""
+    errors: tuple[str, ...]
+
+
+async def history(store: Store, row: ThreadRow) -> AsyncIterator[StepSeen]:
+    """A thread's steps from its start on."""
+    state = ""
+    gathered: list[Entry] = []
+    last: LogRow | None = None
+    async for log in rows_of(store, Log(address=row.address)):
+        body = Body() if log.payload is None else decode_body(log.payload)
+        gathered += body.entries
+        last = log
+        if log.kind == "start":
+            state = body.dest or ""
+            yield _step(log, "", "start", state, [])
+            gathered = []
+        elif log.kind == "transition":
+            yield _step(log, state, body.event, body.dest, gathered)
+            state, gathered = body.dest or state, []
+    if gathered and last is not None:
+        yield _step(last, state, None, None, gathered)
+
+
+def _step(log: LogRow, state: str, event: str | None, dest: str | None, entries: list[Entry]) -> StepSeen:
+    failed = [e for e in entries if e["k"] == "failed"]
+    attempts = [e["attempt"] for e in entries if e["k"] in ("failed", "attempt")]
+    return StepSeen(
+        seq=log.seq,
+        state=state,
+        event=event,
+        dest=dest,
+        at=moment(log.at),
+        attempts=max(attempts, default=1),
+        calls=tuple(_calls(entries)),
+        artifacts=tuple(e["id"] for e in entries if e["k"] == "artifact"),
+        decisions=tuple(line for e in entries if (line := decision(e, entries)) is not None),
+        errors=tuple(f"{e['error']['type']}: {e['error']['message']}" for e in failed),
+    )
+
+
+def _calls(entries: list[Entry]) -> list[CallSeen]:
+    reads: dict[str, int] = {}
+    kept: dict[str, bool] = {}
+    for e in entries:
+        if e["k"] == "read":
+            reads[e["call"]] = reads.get(e["call"], 0) + 1
+            kept[e["call"]] = e.get("kept", False)
+    seen = [
+        CallSeen(name=name, kind="read", outcome="kept" if kept[name] else "read", issues=n)
+        for name, n in reads.items()
+    ]
+    effects: dict[int, dict[str, Any]] = {}
+    for e in entries:
+        if e["k"] in ("intent", "served"):
+            effect = effects.setdefault(e["id"], {"name": e["call"], "key": e["key"], "issues": 0})
+            effect["issues"] += e["k"] == "intent"
+            effect["outcome"] = "in doubt" if e["k"] == "intent" else "done (by its key)"
+        elif e["k"] == "done":
+            effects[e["id"]]["outcome"] = "done (adopted)" if e.get("adopted") else "done"
+        elif e["k"] == "not_done":
+            effects[e["id"]]["outcome"] = f"not done ({e['error']})"
+    return seen + [
+        CallSeen(name=f["name"], kind="effect", outcome=f["outcome"], key=f["key"], issues=f["issues"])
+        for f in effects.values()
+    ]
+
+
+def decision(e: Entry, entries: list[Entry]) -> str | None:
+    """One entry in words, where it is a decision rather than a record."""
+    name = next((x["call"] for x in entries if x["k"] == "intent" and x["id"] == e.get("id")), "effect")
+    match e["k"]:
+        case "resumed":
+            cause = "after its worker died" if "from" in e else "after a release"
+            return f"resumed {cause}"
+        case "lookup":
+            follows = {"found": "found, adopted", "absent": "absent", "unknown": "unknown"}[e["answer"]]
+            if e["answer"] == "absent" and any(x["k"] == "intent" and x["at"] >= e["at"] for x in entries):
+                follows = "absent, issued with the same key"
+            return f"{name}: looked up, {follows}"
+        case "reuse":
+            return f"recorded read {'served' if e['fresh'] else 'too old, made again'}"
+        case "timeout":
+            late = f" ({e['late'] / 1e6:.0f} s late)" if "late" in e else ""
+            return f"timeout {e['event']}{late}"
+        case "signal":
+            return f"signal {e['id']}"
+        case "conflict":
+            return "memory changed meanwhile, run again"
+        case "park":
+            return f"parked ({e['reason']}): {e['note']}"
+        case "resolved":
+            return f"{name}: resolved as {e['action']}"
+        case "retry":
+            return "retried by an operator"
+        case _:
+            return None
+
+
+# --- why ------------------------------------------------------------------------------------------
+
+
+async def why(store: Store, definition: Definition | None, row: ThreadRow, now: int) -> str:
+    """One paragraph: why the thread is where it is, and what moves it on. Always answers."""
+    standing = row.standing
+    where = f"thread {row.address.thread_id!r} of {row.machine} is in state {standing.state!r} at seq {standing.seq}"
+    if standing.status == "parked":
+        lines = [f"{where}: parked ({standing.reason}). {standing.note}"]
+    elif standing.status == "ended":
+        left = await pending_signals(store, row.address)
+        lines = [f"{where}: ended."]
+        if left:
+            lines.append(f"Signals left in its inbox: {', '.join(r.id for r in left[:10])}.")
+    elif definition is None:
+        lines = [
+            f"{where}: {standing.status}. The machine {row.machine!r} is unknown here: no code of it was given."
+        ]
+    elif row.standing.version > definition.version:
+        lines = [f"{where}: needs version >= {row.standing.version}, and this code is {definition.version}."]
+    elif standing.status == "waiting":
+        lines = [await _waits(store, definition, row, where, now)]
+    else:
+        lines = [_running(row, where)]
+    return " ".join([*lines, *await _doubts(store, row, now)])
+
+
+async def _waits(store: Store, definition: Definition, row: ThreadRow, where: str, now: int) -> str:
+    state = definition.states.get(row.standing.state)
+    parts: list[str] = []
+    if state is not None and state.signals:
+        parts.append(f"for a signal ({', '.join(state.signals)})")
+    if row.standing.wake is not None:
+        what = "for its next attempt or timeout" if state is not None and state.handlers else "for a timeout"
+        when = moment(row.standing.wake).isoformat(timespec="seconds")
+        parts.append(
+            f"{what}, due {when}{' (overdue: no worker runs it)' if row.standing.wake < now else ''}"
+        )
+    pending = await pending_signals(store, row.address)
+    held = f" Not accepted here: {', '.join(f'{r.id} ({r.event})' for r in pending[:10])}." if pending else ""
+    return f"{where}: waiting {' or '.join(parts) or 'for nothing that can come'}.{held}"
+
+
+def _running(row: ThreadRow, where: str) -> str:
+    if row.owner is None:
+        return f"{where}: runnable, and no worker has claimed it yet."
+    crashes = f" {row.crashes} workers died on it without progress." if row.crashes else ""
+    return f"{where}: worker {row.owner} runs it (epoch {row.epoch}).{crashes}"
+
+
+async def _doubts(store: Store, row: ThreadRow, now: int) -> list[str]:
+    """Effects in doubt, each with the moment from which ABSENT is believed."""
+    if row.standing.status == "ended":
+        return []
+    said: list[str] = []
+    try:
+        for name, key, until in await doubts_of(store, row):
+            left = "settled by now" if until <= now else f"settled at {moment(until).isoformat()}"
+            said.append(f"Effect {name} with key {key} is in doubt ({left}).")
+    except (msgspec.MsgspecError, KeyError) as error:
+        said.append(f"Its journal cannot be read here: {error}.")
+    return said
+
+
+async def doubts_of(store: Store, row: ThreadRow) -> list[tuple[str, str, int]]:
+    """Name, key and the latest settling moment of every effect in doubt."""
+    book = Book()
+    async for log in rows_of(store, Log(address=row.address, seq=row.standing.seq)):
+        if log.kind not in ("start", "transition") and log.payload is not None:
+            book.apply_all(decode_body(log.payload).entries)
+    found: list[tuple[str, str, int]] = []
+    for record in book.doubts():
+        until = max(
+            (min(i.not_after, i.ended or i.not_after) + i.settle for i in record.unsettled), default=0
+        )
+        found.append((record.call, record.key, until))
+    return found

@@ -1,0 +1,117 @@
+"""What the runtime tells about itself: one hook with frozen records, and structured log lines."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+from attrs import field, frozen
+
+from perdure.stores import LogKind, Standing, ThreadRow
+
+from ._journal import Entry
+
+logger = logging.getLogger("perdure")
+
+
+@frozen(kw_only=True)
+class Observation:
+    """One commit that has landed, or one progress report (``kind`` "report"), of one thread."""
+
+    kind: LogKind | Literal["report"]
+    workspace: str
+    thread_id: str
+    machine: str
+    seq: int
+    state: str
+    status: str
+    event: str | None = None
+    reason: str | None = None
+    calls: tuple[str, ...] = ()
+    """What happened to calls, as ``name: intent``, ``name: done`` and so on."""
+    artifacts: tuple[str, ...] = ()
+    attempt: int | None = None
+    progress: Mapping[str, object] = field(factory=dict[str, object])
+
+
+class Observer(Protocol):
+    """Is told of every commit after it has landed, and of progress. It must not block; what it raises is logged."""
+
+    def observe(self, seen: Observation, /) -> None: ...
+
+
+def observation_of(
+    kind: LogKind, row: ThreadRow, standing: Standing, event: str | None, entries: Sequence[Entry]
+) -> Observation:
+    """What one commit says."""
+    names: dict[int, str] = {e["id"]: e["call"] for e in entries if e["k"] == "intent"}
+    calls = tuple(
+        f"{e.get('call') or names.get(e['id'], 'effect ' + str(e['id']))}: {e['k'].replace('_', ' ')}"
+        for e in entries
+        if e["k"] in ("read", "intent", "done", "not_done", "lookup", "served")
+    )
+    attempts = [e["attempt"] for e in entries if e["k"] in ("failed", "attempt")]
+    return Observation(
+        kind=kind,
+        workspace=row.address.workspace,
+        thread_id=row.address.thread_id,
+        machine=row.machine,
+        seq=standing.seq,
+        state=standing.state,
+        status=standing.status,
+        event=event,
+        reason=standing.reason,
+        calls=calls,
+        artifacts=tuple(e["id"] for e in entries if e["k"] == "artifact"),
+        attempt=attempts[-1] if attempts else None,
+    )
+
+
+class Observers:
+    """Hands observations to the log and to the users' observers."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self.given = tuple(observers)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody looks: a commit need not be described to nobody."""
+        return bool(self.given) or logger.isEnabledFor(logging.INFO)
+
+    def tell(self, seen: Observation) -> None:
+        """Log one line and call every observer."""
+        if seen.kind != "report":
+            level = logging.WARNING if seen.status == "parked" else logging.INFO
+            logger.log(level, "%s", _line(seen), extra={"perdure": _fields(seen)})
+        for observer in self.given:
+            try:
+                observer.observe(seen)
+            except Exception:
+                logger.exception("observer %r raised", observer)
+
+
+def _fields(seen: Observation) -> dict[str, Any]:
+    return {
+        "thread": seen.thread_id,
+        "workspace": seen.workspace,
+        "machine": seen.machine,
+        "seq": seen.seq,
+        "state": seen.state,
+        "status": seen.status,
+        "kind": seen.kind,
+        "event": seen.event,
+        "reason": seen.reason,
+        "attempt": seen.attempt,
+        "calls": seen.calls,
+        "artifacts": seen.artifacts,
+    }
+
+
+def _line(seen: Observation) -> str:
+    said = " ".join(
+        f"{name}={value if isinstance(value, int) else ','.join(value) if isinstance(value, tuple) else value}"
+        for name, value in _fields(seen).items()
+        if value not in (None, ())
+    )
+    return said

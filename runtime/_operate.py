@@ -1,0 +1,220 @@
+"""What an operator does to a parked thread: retry it, or end a doubt or a divergence by hand."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from attrs import evolve, frozen
+
+from perdure.machines import Definition, Effect, NotStorable, Unreadable
+from perdure.stores import Address, Claim, ClaimRequest, KeyWrite, Micros, Store
+
+from ._book import Book, EffectRecord
+from ._context import moment
+from ._env import Env
+from ._errors import CannotResolve
+from ._journal import Entry, decode_body, raw
+from ._ledger import Conclusion, Ledger
+from ._look import find_thread
+from ._progress import current_names
+
+
+@frozen(kw_only=True)
+class Resolution:
+    """What an operator says of a parked thread.
+
+    In doubt: ``done`` with the effect's result, or ``not done``. Diverged: ``adopt`` the recorded effect as the
+    outcome of what the code asks for now, ``run`` what the code asks for as a new effect beside it, or ``ignore``
+    the record. ``effect`` is a record's key, where there are several.
+    """
+
+    action: Literal["done", "not done", "adopt", "run", "ignore"]
+    value: bytes = b"null"
+    """JSON of the effect's result, for ``done``."""
+    effect: str | None = None
+    by: str = "operator"
+
+
+class _Held:
+    """A parked thread under a claim of the operator's."""
+
+    def __init__(self, ledger: Ledger, book: Book, park: Entry) -> None:
+        self.ledger = ledger
+        self.book = book
+        self.park = park
+
+
+async def retry(store: Store, env: Env, plan: Definition, address: Address) -> None:
+    """Let a parked thread go on from its record. ``CannotResolve`` where it is not parked."""
+    held = await _hold(store, env, plan, address)
+    await _go_on(held, env, [{"k": "retry", "at": env.now()}], ())
+
+
+async def resolve(store: Store, env: Env, plan: Definition, address: Address, resolution: Resolution) -> None:
+    """Record what an operator knows, and let the thread go on."""
+    held = await _hold(store, env, plan, address)
+    try:
+        entries, keys = _entries(held, env.now(), plan, resolution)
+    except CannotResolve:
+        await _let_go(held)
+        raise
+    await _go_on(held, env, entries, keys)
+
+
+def _entries(
+    held: _Held, now: Micros, plan: Definition, resolution: Resolution
+) -> tuple[list[Entry], tuple[KeyWrite, ...]]:
+    thread_id = held.ledger.row.address.thread_id
+    if resolution.action in ("done", "not done"):
+        record = _one(thread_id, [*held.book.doubts()], resolution.effect, "in doubt")
+        return _settle(thread_id, record, now, plan, resolution)
+    doubts = [*held.book.doubts()]
+    if doubts:
+        raise CannotResolve(
+            f"thread {thread_id!r}: effect {doubts[0].call} with key {doubts[0].key} is in doubt: say --done or "
+            "--not-done of it first"
+        )
+    detail = held.park.get("detail", {})
+    held_ids = [h["id"] for h in detail.get("held", ())]
+    records = [held.book.effects[i] for i in held_ids if i in held.book.effects]
+    if not records:
+        raise CannotResolve(
+            f"thread {thread_id!r} is not parked as diverged; `perdure why {thread_id}` says why"
+        )
+    base: Entry = {"k": "resolved", "action": resolution.action, "by": resolution.by, "at": now}
+    if resolution.action != "adopt":
+        return [{**base, "id": record.id} for record in records], ()
+    record = _one(thread_id, records, resolution.effect, "held by its record")
+    asked = detail.get("asked", ())
+    if len(asked) != 1:
+        raise CannotResolve(
+            f"thread {thread_id!r}: the code asks for {len(asked)} further effects, and --adopt needs exactly one: "
+            "use --run or --ignore"
+        )
+    (want,) = asked
+    adopted: Entry = {
+        **base,
+        "id": record.id,
+        "lane": want["lane"],
+        "call": want["call"],
+        "args": raw(want["args"].encode()),
+        "occ": want["occ"],
+    }
+    if want.get("explicit") is not None:
+        adopted["explicit"] = want["explicit"]
+    return [adopted], ()
+
+
+def _settle(
+    thread_id: str, record: EffectRecord, now: Micros, plan: Definition, resolution: Resolution
+) -> tuple[list[Entry], tuple[KeyWrite, ...]]:
+    if resolution.action == "not done":
+        settled = max(
+            (min(i.not_after, i.ended or i.not_after) + i.settle for i in record.unsettled), default=0
+        )
+        if now < settled:
+            raise CannotResolve(
+                f"thread {thread_id!r}: effect {record.call} may still happen until "
+                f"{moment(settled).isoformat()}: say --not-done after that"
+            )
+        entry: Entry = {
+            "k": "resolved",
+            "action": "not done",
+            "id": record.id,
+            "by": resolution.by,
+            "at": now,
+        }
+        return [entry], _key_writes(record, "free", None)
+    value = _checked_value(thread_id, record, plan, resolution.value)
+    entries: list[Entry] = [
+        {"k": "resolution", "action": "done", "id": record.id, "by": resolution.by, "at": now},
+        {"k": "done", "id": record.id, "value": raw(value), "at": now, "adopted": True},
+    ]
+    return entries, _key_writes(record, "outcome", value)
+
+
+def _key_writes(record: EffectRecord, action: Any, outcome: bytes | None) -> tuple[KeyWrite, ...]:
+    if record.explicit is None:
+        return ()
+    return (KeyWrite(effect=record.call, key=record.explicit, action=action, outcome=outcome),)
+
+
+def _checked_value(thread_id: str, record: EffectRecord, plan: Definition, value: bytes) -> bytes:
+    effect = plan.calls.get(record.call)
+    if not isinstance(effect, Effect):
+        raise CannotResolve(f"thread {thread_id!r}: {plan.name} lists no effect {record.call!r} in calls=")
+    where = f"thread {thread_id!r}: result of effect {record.call}"
+    try:
+        return effect.result.encode(effect.result.decode(value, where), where)
+    except (Unreadable, NotStorable) as error:
+        raise CannotResolve(f"{error}: give the result as JSON of its declared type") from error
+
+
+def _one(thread_id: str, records: list[EffectRecord], key: str | None, what: str) -> EffectRecord:
+    fitting = [r for r in records if key is None or key in (r.key, r.call, r.explicit)]
+    if len(fitting) == 1:
+        return fitting[0]
+    names = ", ".join(f"{r.call} ({r.key})" for r in records) or "none"
+    ask = "name one by its key with --effect" if fitting else "see `perdure why`"
+    raise CannotResolve(f"thread {thread_id!r}: effects {what}: {names}; {ask}")
+
+
+# --- the claim ------------------------------------------------------------------------------------
+
+
+async def _hold(store: Store, env: Env, plan: Definition, address: Address) -> _Held:
+    row = await find_thread(store, address)
+    if row.standing.status != "parked":
+        raise CannotResolve(
+            f"thread {address.thread_id!r} is {row.standing.status}, not parked: there is nothing to resolve"
+        )
+    request = ClaimRequest(
+        worker=f"operator-{env.token(8).hex()}",
+        machines={plan.name: plan.version},
+        limit=1,
+        only=address,
+    )
+    claimed = await store.claim(request)
+    if not claimed.claims:
+        raise CannotResolve(
+            f"thread {address.thread_id!r} cannot be claimed now: it needs version >= {row.standing.version} of "
+            f"{plan.name}, or somebody else is at it"
+        )
+    return _read(store, env, plan, claimed.claims[0], row.standing, request.worker)
+
+
+def _read(store: Store, env: Env, plan: Definition, claim: Claim, before: Any, worker: str) -> _Held:
+    ledger = Ledger(store, env, claim.thread, worker)
+    ledger.standing = before
+    book = Book(names=current_names(plan))
+    park: Entry = {}
+    for row in claim.log:
+        if row.seq != before.seq or row.kind in ("start", "transition") or row.payload is None:
+            continue
+        entries = decode_body(row.payload).entries
+        book.apply_all(entries)
+        park = next((e for e in entries if e["k"] == "park"), park)
+    ledger.inbox_seen = 0
+    return _Held(ledger, book, park)
+
+
+async def _go_on(held: _Held, env: Env, entries: list[Entry], keys: tuple[KeyWrite, ...]) -> None:
+    standing = evolve(held.ledger.standing, status="running", reason=None, note=None, wake=None)
+    await held.ledger.conclude(
+        lambda n: Conclusion(
+            kind="resolve",
+            standing=standing,
+            release=True,
+            at=env.now(),
+            entries=entries,
+            parts={"keys": keys} if keys else {},
+        )
+    )
+
+
+async def _let_go(held: _Held) -> None:
+    """Park it again as it was."""
+    standing = held.ledger.standing
+    await held.ledger.conclude(
+        lambda n: Conclusion(kind="resolve", standing=standing, release=True, at=held.ledger.env.now())
+    )

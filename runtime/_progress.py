@@ -1,0 +1,163 @@
+"""Where a claimed thread stands in this process: its data, and what the next snapshot decision needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from attrs import define, field
+
+from perdure.machines import Definition, FieldPlan, Unreadable
+from perdure.stores import Claim, LogRow, Messages, Micros, Store
+
+from ._book import Book
+from ._journal import Body, decode_body
+
+DELTA_OVERHEAD = 200
+"""Bytes that reading one more delta costs beside its own, against reading a snapshot."""
+SNAPSHOT_SLACK = 4096
+"""Bytes of deltas beyond the snapshot's own size before another is written."""
+
+
+@define
+class Progress:
+    """A thread's data at its newest checkpoint."""
+
+    data: Any
+    """As it is stored: what guards and resumes see."""
+    live: Any
+    """As this process goes on with it: ephemeral fields included."""
+    positions: dict[str, tuple[int, int]]
+    base_size: int
+    since_base: int
+    due: dict[str, Micros]
+    entered: Micros
+    book: Book = field(factory=Book)
+
+    def snapshot_due(self, delta_size: int) -> bool:
+        """Whether deltas would cost more to read than a new snapshot costs to write."""
+        return self.since_base + delta_size + DELTA_OVERHEAD > self.base_size + SNAPSHOT_SLACK
+
+
+def owned_values(thread_id: str, seq: int) -> dict[str, object]:
+    """What the runtime injects into runtime-owned fields."""
+    return {"seq": seq, "thread_id": thread_id}
+
+
+def current_names(definition: Definition) -> dict[str, str]:
+    """Today's name of every call that had another."""
+    return {old: call.name for old, call in definition.calls.items() if old != call.name}
+
+
+async def load(store: Store, definition: Definition, claim: Claim) -> Progress:
+    """Read a claimed thread back. ``Unreadable`` names what does not fit."""
+    thread = claim.thread
+    try:
+        bodies = [(row, _body(row)) for row in claim.log]
+        progress = _read(definition, claim, bodies, await _messages(store, definition, claim))
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+        raise Unreadable(
+            f"thread {thread.address.thread_id!r}: a stored record cannot be read: {error}"
+        ) from error
+    if thread.standing.state not in definition.states:
+        raise Unreadable(
+            f"thread {thread.address.thread_id!r} is in state {thread.standing.state!r}, which {definition.name} "
+            f"version {definition.version} does not have"
+        )
+    return progress
+
+
+def _body(row: LogRow) -> Body:
+    if row.payload is None:
+        raise Unreadable(f"log row {row.n} was purged")
+    return decode_body(row.payload)
+
+
+def _read(
+    definition: Definition, claim: Claim, bodies: Sequence[tuple[LogRow, Body]], messages: Sequence[bytes]
+) -> Progress:
+    thread = claim.thread
+    base_at = thread.standing.base
+    checkpoints = [(row, body) for row, body in bodies if row.kind in ("start", "transition")]
+    base_row, base = next((row, body) for row, body in checkpoints if row.n == base_at)
+    if base.base is None:
+        raise Unreadable(f"log row {base_at} holds no snapshot")
+    later = [(row, body) for row, body in checkpoints if row.n > base_at]
+    loaded = definition.data.load(
+        base.base,
+        [(row.n, body.delta or {}) for row, body in later],
+        [(item.n, item.payload) for item in claim.items],
+        messages,
+        owned_values(thread.address.thread_id, thread.standing.seq),
+    )
+    last_row, last = checkpoints[-1]
+    book = Book(names=current_names(definition))
+    for row, body in bodies:
+        if row.n > last_row.n:
+            book.apply_all(body.entries)
+    return Progress(
+        data=loaded.data,
+        live=loaded.data,
+        positions=dict(loaded.positions),
+        base_size=len(base_row.payload or b""),
+        since_base=sum(len(row.payload or b"") + DELTA_OVERHEAD for row, _ in later),
+        due=dict(last.due),
+        entered=last_row.at,
+        book=book,
+    )
+
+
+async def _messages(store: Store, definition: Definition, claim: Claim) -> list[bytes]:
+    if conversation_field(definition) is None:
+        return []
+    thread = claim.thread
+    query = Messages(
+        workspace=thread.address.workspace,
+        session=thread.session,
+        since=thread.session_since,
+        incarnation=thread.incarnation,
+    )
+    found: list[bytes] = []
+    after: str | None = None
+    while True:
+        page = await store.page(query, after=after, limit=1000)
+        found += [row.payload for row in page.rows]
+        if page.next is None:
+            return found
+        after = page.next
+
+
+def conversation_field(definition: Definition) -> FieldPlan | None:
+    """The field that holds the session's messages, if the machine has one."""
+    return next((f for f in definition.data.fields.values() if f.kind == "conversation"), None)
+
+
+def encode_updates(definition: Definition, updates: Mapping[str, object], where: str) -> bytes:
+    """A finished branch's updates, so that it need not run again."""
+    wire: dict[str, Any] = {}
+    for name, value in updates.items():
+        plan = definition.data.fields.get(name)
+        if plan is None or plan.codec is None or plan.kind == "ephemeral":
+            continue
+        if plan.kind in ("append", "conversation"):
+            items: Any = value
+            wire[name] = [msgspec.Raw(plan.codec.encode(item, f"{where}.{name}")) for item in items]
+        else:
+            wire[name] = msgspec.Raw(plan.codec.encode(value, f"{where}.{name}"))
+    return msgspec.json.encode(wire)
+
+
+def decode_updates(definition: Definition, stored: bytes, where: str) -> dict[str, object]:
+    """The reverse."""
+    updates: dict[str, object] = {}
+    for name, value in msgspec.json.decode(stored, type=dict[str, msgspec.Raw]).items():
+        plan = definition.data.fields.get(name)
+        if plan is None or plan.codec is None:
+            raise Unreadable(f"{where}: field {name!r} of a finished branch is gone")
+        if plan.kind in ("append", "conversation"):
+            items = msgspec.json.decode(bytes(value), type=list[msgspec.Raw])
+            updates[name] = [plan.codec.decode(bytes(item), f"{where}.{name}") for item in items]
+        else:
+            updates[name] = plan.codec.decode(bytes(value), f"{where}.{name}")
+    return updates

@@ -1,0 +1,403 @@
+"""One claimed thread, from its claim to the commit that gives the claim up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping
+from typing import Any, Literal, Protocol
+
+import anyio
+from attrs import evolve, frozen
+
+from perdure.artifacts import ArtifactBackend
+from perdure.machines import BadUpdate, Definition, NotStorable, Unreadable
+from perdure.stores import (
+    Address,
+    Claim,
+    Inbox,
+    InboxRow,
+    Micros,
+    Release,
+    StaleClaim,
+    Standing,
+    Store,
+    WorkerRow,
+)
+
+from ._context import Parking, Visit
+from ._env import Env
+from ._journal import Entry
+from ._ledger import Conclusion, Ledger
+from ._observe import Observers, observation_of
+from ._progress import Progress, load
+from ._transition import Transition, commit_transition, preview
+from ._visit import VisitRunner, received, settle_doubts
+
+INBOX_PAGE = 100
+INBOX_POLL = 0.5
+"""Seconds between looks at the inbox of an interruptible state, for signals that other processes accepted."""
+LATE = 1_000_000
+"""Microseconds after which a timeout that fires is marked late."""
+
+Change = Literal["transition", "waiting", "parked", "ended", "lost", "drained"]
+
+
+class Host(Protocol):
+    """What a run needs of the worker that it runs in."""
+
+    store: Store
+    artifacts: ArtifactBackend
+    env: Env
+    deps: Any
+    worker: str
+    observers: Observers
+
+    def lease_holds(self) -> bool: ...
+    def worker_row(self, worker: str) -> Awaitable[WorkerRow | None]: ...
+    def changed(self, run: Run, change: Change) -> None: ...
+
+
+@frozen
+class Incoming:
+    """An event from outside that the state accepts now."""
+
+    event: str
+    updates: Mapping[str, object]
+    at: Micros
+    signal: InboxRow | None
+
+
+class Run:
+    """Goes on with one thread for as long as there is something to do."""
+
+    def __init__(self, host: Host, definition: Definition, claim: Claim, *, poison_limit: int) -> None:
+        self.host = host
+        self.definition = definition
+        self.claim = claim
+        self.ledger = Ledger(host.store, host.env, claim.thread, host.worker, host.observers)
+        self.draining = False
+        self._poison_limit = poison_limit
+        self._pending: list[InboxRow] = list(claim.inbox)
+        self._inbox_stale = len(claim.inbox) >= INBOX_PAGE
+        self._progress: Progress | None = None
+        self._runner: VisitRunner | None = None
+        self._offered = asyncio.Event()
+        self._ended_seen: dict[str, Micros] = {}
+        self._see(claim.inbox)
+
+    @property
+    def address(self) -> Address:
+        return self.claim.thread.address
+
+    @property
+    def standing(self) -> Standing:
+        return self.ledger.standing
+
+    # --- from outside -----------------------------------------------------------------------------
+
+    def offer(self, row: InboxRow) -> None:
+        """A signal for this thread was accepted by this process."""
+        if row.number == self.ledger.inbox_seen + 1:
+            self._pending.append(row)
+            self.ledger.inbox_seen = row.number
+        else:
+            self._inbox_stale = True
+        self._offered.set()
+
+    def drain(self) -> None:
+        """Stop at the next checkpoint."""
+        self.draining = True
+
+    def abandon(self) -> None:
+        """Stop now: calls are aborted, their effects stay in doubt."""
+        self.draining = True
+        if self._runner is not None:
+            self._runner.abandon()
+
+    # --- the loop ---------------------------------------------------------------------------------
+
+    async def go_on(self) -> Change:
+        """Run until the thread waits, parks, ends, or is lost to another claim."""
+        try:
+            return await self._go_on()
+        except StaleClaim:
+            return "lost"
+
+    async def _go_on(self) -> Change:
+        try:
+            self._refuse_poison()
+            if self._progress is None:
+                self._progress = await load(self.host.store, self.definition, self.claim)
+            self._note_resumption(self._progress)
+            while True:
+                left = await self._visit(self._progress)
+                if left is not None:
+                    return left
+        except Parking as parking:
+            return await self.park(parking)
+        except Unreadable as error:
+            return await self.park(Parking("unreadable", str(error)))
+
+    def begin(self, progress: Progress) -> None:
+        """A thread that this process has just created need not be read back."""
+        self._progress = progress
+
+    async def _visit(self, progress: Progress) -> Change | None:
+        visit = self._visit_of(progress)
+        if visit.state.final:
+            return "ended"
+        if self._may_take_events(visit) and await self._take_event(visit, progress):
+            return self._after_transition()
+        if visit.state.waiting or self._retries_later(progress):
+            return await self._wait(visit, progress)
+        if self.draining:
+            return await self._release_running()
+        return await self._run_handlers(visit, progress)
+
+    async def _run_handlers(self, visit: Visit, progress: Progress) -> Change | None:
+        runner = self._runner = VisitRunner(visit, progress)
+        watcher: asyncio.Task[None] | None = None
+        if visit.state.interruptible:
+            watcher = asyncio.get_running_loop().create_task(self._watch(visit, progress, runner))
+        try:
+            left = await runner.run()
+        finally:
+            self._runner = None
+            if watcher is not None:
+                watcher.cancel()
+                await asyncio.wait([watcher])
+        if left == "moved":
+            self._progress = runner.progress
+            return self._after_transition()
+        if left == "released":
+            self.host.changed(self, "waiting")
+            return "waiting"
+        if left == "drained":
+            return await self._release_running()
+        return None
+
+    async def _watch(self, visit: Visit, progress: Progress, runner: VisitRunner) -> None:
+        """Preempt an interruptible state when a timeout or a signal that it accepts has come."""
+        while True:
+            self._offered.clear()
+            try:
+                await self._refresh_inbox()
+                if self._chosen(visit, progress) is not None:
+                    break
+            except (Parking, Unreadable):
+                break  # the loop meets the same again, and parks
+            due = min((d for d in progress.due.values() if d > self.host.env.now()), default=None)
+            left = INBOX_POLL if due is None else (due - self.host.env.now()) / 1e6
+            with anyio.move_on_after(min(INBOX_POLL, left)):
+                await self._offered.wait()
+            self._inbox_stale = True
+        runner.preempt()
+
+    def _after_transition(self) -> Change | None:
+        standing = self.standing
+        if standing.status == "running":
+            self.host.changed(self, "transition")
+            return None
+        change: Change = "ended" if standing.status == "ended" else "waiting"
+        self.host.changed(self, change)
+        return change
+
+    def _visit_of(self, progress: Progress) -> Visit:
+        host = self.host
+        state = self.definition.states[self.standing.state]
+        row = self.claim.thread
+        return Visit(
+            store=host.store,
+            artifacts=host.artifacts,
+            ledger=self.ledger,
+            book=progress.book,
+            env=host.env,
+            definition=self.definition,
+            state=state,
+            row=row,
+            deps=host.deps,
+            lease_holds=host.lease_holds,
+            worker_of=host.worker_row,
+            report=self._report,
+            has_pending=lambda: bool(self._pending) or self._inbox_stale,
+            ended_seen=self._ended_seen,
+        )
+
+    def _report(self, progress: Mapping[str, object]) -> None:
+        row, standing = self.claim.thread, self.standing
+        seen = observation_of("record", row, standing, None, ())
+        self.host.observers.tell(evolve(seen, kind="report", progress=dict(progress)))
+
+    # --- resuming ---------------------------------------------------------------------------------
+
+    def _refuse_poison(self) -> None:
+        crashes = self.claim.thread.crashes
+        if crashes >= self._poison_limit:
+            thread_id = self.address.thread_id
+            raise Parking(
+                "poison",
+                f"thread {thread_id!r}: {crashes} workers died in state {self.standing.state!r} without its "
+                f"recording anything; mend the handler, then `perdure retry {thread_id}`",
+            )
+
+    def _note_resumption(self, progress: Progress) -> None:
+        state = self.definition.states.get(self.standing.state)
+        taken = self.claim.taken_from
+        if state is None or not state.handlers or (taken is None and not progress.book.effects):
+            return
+        entry: Entry = {"k": "resumed", "worker": self.host.worker, "at": self.host.env.now()}
+        if taken is not None:
+            entry["from"] = taken
+        self.ledger.note(entry)
+
+    # --- waiting ----------------------------------------------------------------------------------
+
+    def _may_take_events(self, visit: Visit) -> bool:
+        return visit.state.waiting or visit.state.interruptible or bool(visit.book.failed)
+
+    def _retries_later(self, progress: Progress) -> bool:
+        book = progress.book
+        now = self.host.env.now()
+        state = self.definition.states[self.standing.state]
+        lanes = [h.lane for h in state.handlers if h.lane not in book.ended]
+        return bool(lanes) and all(book.retry_at.get(lane, 0) > now for lane in lanes)
+
+    async def _wait(self, visit: Visit, progress: Progress) -> Change | None:
+        await self._refresh_inbox()
+        if self._chosen(visit, progress) is not None:
+            return None
+        await self.ledger.flush()
+        wake = self._next_due(visit, progress)
+        self.ledger.standing = evolve(self.standing, status="waiting", wake=wake)
+        await self.host.store.release(
+            [
+                Release(
+                    address=self.address,
+                    incarnation=self.claim.thread.incarnation,
+                    epoch=self.ledger.epoch,
+                    status="waiting",
+                    wake=wake,
+                    inbox_seen=self.ledger.inbox_seen,
+                )
+            ]
+        )
+        self.host.changed(self, "waiting")
+        return "waiting"
+
+    def _next_due(self, visit: Visit, progress: Progress) -> Micros | None:
+        now = self.host.env.now()
+        times = [due for due in progress.due.values() if due > now]
+        if visit.state.handlers:
+            lanes = [h.lane for h in visit.state.handlers if h.lane not in visit.book.ended]
+            times += [visit.book.retry_at[lane] for lane in lanes if lane in visit.book.retry_at]
+        return min(times, default=None)
+
+    async def _release_running(self) -> Change:
+        await self.ledger.flush()
+        await self.host.store.release(
+            [
+                Release(
+                    address=self.address,
+                    incarnation=self.claim.thread.incarnation,
+                    epoch=self.ledger.epoch,
+                    status="running",
+                    wake=None,
+                    inbox_seen=self.ledger.inbox_seen,
+                )
+            ]
+        )
+        self.host.changed(self, "drained")
+        return "drained"
+
+    # --- events from outside ----------------------------------------------------------------------
+
+    async def _take_event(self, visit: Visit, progress: Progress) -> bool:
+        await self._refresh_inbox()
+        chosen = self._chosen(visit, progress)
+        if chosen is None:
+            return False
+        await settle_doubts(visit)
+        now = self.host.env.now()
+        entries: list[Entry] = []
+        if chosen.signal is not None:
+            signal = chosen.signal
+            entries.append({"k": "signal", "id": signal.id, "number": signal.number, "at": signal.at})
+        else:
+            entry: Entry = {"k": "timeout", "event": chosen.event, "due": chosen.at, "at": now}
+            if now - chosen.at > LATE:
+                entry["late"] = now - chosen.at
+            entries.append(entry)
+        move = Transition(
+            event=chosen.event,
+            updates=[("main", chosen.updates)],
+            entries=entries,
+            consumed=() if chosen.signal is None else (chosen.signal.number,),
+        )
+        if chosen.signal is not None:
+            self._pending.remove(chosen.signal)
+        self._progress = await commit_transition(visit, progress, move)
+        return True
+
+    def _chosen(self, visit: Visit, progress: Progress) -> Incoming | None:
+        """The earliest event that the state accepts: timeouts by due time, signals by accept time."""
+        signal = self._first_accepted(visit, progress)
+        timeout = self._first_due(visit, progress)
+        if signal is None or timeout is None:
+            return signal or timeout
+        return signal if signal.at < timeout.at else timeout
+
+    def _first_accepted(self, visit: Visit, progress: Progress) -> Incoming | None:
+        for row in self._pending:
+            if row.event not in visit.state.signals:
+                continue
+            plan = self.definition.events[row.event]
+            where = f"{visit.where}: signal {row.id!r}"
+            payload = None if plan.payload is None else plan.payload.decode(row.payload, where)
+            updates = received(visit, row.event, plan.receiver, progress.data, payload)
+            if _accepts(visit, progress, row.event, updates):
+                return Incoming(row.event, updates, row.at, row)
+        return None
+
+    def _first_due(self, visit: Visit, progress: Progress) -> Incoming | None:
+        now = self.host.env.now()
+        for event, due in sorted(progress.due.items(), key=lambda item: item[1]):
+            known = any(plan.event == event for plan in visit.state.timeouts)
+            if due <= now and known and _accepts(visit, progress, event, {}):
+                return Incoming(event, {}, due, None)
+        return None
+
+    async def _refresh_inbox(self) -> None:
+        while self._inbox_stale:
+            query = Inbox(address=self.address, pending=True, after=self.ledger.inbox_seen)
+            page = await self.host.store.page(query, limit=INBOX_PAGE)
+            self._inbox_stale = page.next is not None
+            self._pending += page.rows
+            self._see(page.rows)
+
+    def _see(self, rows: Any) -> None:
+        for row in rows:
+            self.ledger.inbox_seen = max(self.ledger.inbox_seen, row.number)
+
+    # --- parking ----------------------------------------------------------------------------------
+
+    async def park(self, parking: Parking) -> Change:
+        """Park the thread with a named reason; its record stays as it is."""
+        now = self.host.env.now()
+        entry: Entry = {"k": "park", "reason": parking.reason, "note": parking.note[:2000], "at": now}
+        if parking.detail:
+            entry["detail"] = parking.detail
+        standing = evolve(
+            self.standing, status="parked", reason=parking.reason, note=parking.note[:2000], wake=None
+        )
+        await self.ledger.conclude(
+            lambda n: Conclusion(kind="park", standing=standing, release=True, at=now, entries=[entry])
+        )
+        self.host.changed(self, "parked")
+        return "parked"
+
+
+def _accepts(visit: Visit, progress: Progress, event: str, updates: Mapping[str, object]) -> bool:
+    try:
+        return preview(visit, progress, event, [("main", updates)]) is not None
+    except (BadUpdate, NotStorable) as error:
+        raise Parking("failed", f"{visit.where}: event {event!r}: {error}") from error

@@ -1,0 +1,165 @@
+"""The object that users make, that runs, and that the command line loads."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from perdure.artifacts import ArtifactBackend, open_artifacts
+from perdure.machines import Definition, DefinitionError, Machine, Of, definition
+from perdure.stores import Store, ThreadRow, Threads, open_store
+
+from ._client import DEFAULT_PRINCIPAL, DEFAULT_WORKSPACE, Client, Thread, Uploads
+from ._env import Env
+from ._errors import RuntimeClosed
+from ._observe import Observer, Observers
+from ._worker import Worker, WorkerOptions
+
+X = TypeVar("X")
+M = TypeVar("M")
+D = TypeVar("D")
+
+
+class Runtime(Generic[X]):
+    """Machines, what they depend on, and where their record lies.
+
+    ``async with runtime:`` is a worker: it recovers and runs whatever its machines have in the store, and
+    drains when it is left. ``runtime.client()`` only starts, signals and looks.
+
+    ``store`` and ``artifacts`` are URLs, or a store and a backend that the caller made. ``lease``: how long
+    after its last heartbeat a worker counts as alive. ``grace``: how long running steps may go on when the
+    runtime is left. ``concurrency``: threads that run at once. ``DefinitionError`` where two machines share a
+    name.
+    """
+
+    def __init__(
+        self,
+        *,
+        machines: Sequence[type[Machine[Any, X]]],
+        deps: X = None,  # type: ignore[assignment]
+        store: str | Store = "sqlite:///perdure.db",
+        artifacts: str | ArtifactBackend = "file:artifacts",
+        concurrency: int = 1000,
+        lease: timedelta = timedelta(seconds=15),
+        grace: timedelta = timedelta(seconds=10),
+        poll: timedelta = timedelta(milliseconds=500),
+        observers: Sequence[Observer] = (),
+        env: Env | None = None,
+    ) -> None:
+        self.deps = deps
+        self.definitions = _by_name(machines)
+        self._store = store
+        self._artifacts = artifacts
+        self._options = WorkerOptions(concurrency=concurrency, lease=lease, grace=grace, poll=poll)
+        self._observers = Observers(observers)
+        self._env = env or Env()
+        self._stack: AsyncExitStack | None = None
+        self._client: Client | None = None
+
+    # --- running ----------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Runtime[X]:
+        if self._stack is not None:
+            raise RuntimeClosed("this runtime is running already: one `async with runtime:` at a time")
+        async with AsyncExitStack() as stack:
+            store, artifacts = await self._open(stack)
+            worker = Worker(
+                store, artifacts, self._env, self.deps, self.definitions, self._options, self._observers
+            )
+            await worker.begin()
+            stack.push_async_callback(worker.end)
+            self._client = Client(store, artifacts, self._env, self.definitions, worker)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        stack, self._stack, self._client = self._stack, None, None
+        if stack is not None:
+            await stack.aclose()
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        """A client without a worker: nothing is run in this process."""
+        async with AsyncExitStack() as stack:
+            store, artifacts = await self._open(stack)
+            yield Client(store, artifacts, self._env, self.definitions, None)
+
+    async def _open(self, stack: AsyncExitStack) -> tuple[Store, ArtifactBackend]:
+        store = open_store(self._store, clock=self._env.now) if isinstance(self._store, str) else self._store
+        artifacts = self._artifacts
+        backend = open_artifacts(artifacts) if isinstance(artifacts, str) else artifacts
+        return await stack.enter_async_context(store), await stack.enter_async_context(backend)
+
+    def with_store(self, store: str | Store) -> Runtime[X]:
+        """The same runtime on another store."""
+        options = self._options
+        return Runtime(
+            machines=[d.machine for d in self.definitions.values()],
+            deps=self.deps,
+            store=store,
+            artifacts=self._artifacts,
+            concurrency=options.concurrency,
+            lease=options.lease,
+            grace=options.grace,
+            poll=options.poll,
+            observers=self._observers.given,
+            env=self._env,
+        )
+
+    # --- what a client does -----------------------------------------------------------------------
+
+    @property
+    def _running(self) -> Client:
+        if self._client is None:
+            raise RuntimeClosed(
+                "the runtime is not running: use it inside `async with runtime:`, or take `runtime.client()`"
+            )
+        return self._client
+
+    async def start(
+        self,
+        machine: Of[M, D],
+        data: D,
+        /,
+        *,
+        thread_id: str,
+        workspace: str = DEFAULT_WORKSPACE,
+        principal: str = DEFAULT_PRINCIPAL,
+        session: str | None = None,
+    ) -> Thread[M, D]:
+        """Start a thread and run it here; see ``Client.start``."""
+        return await self._running.start(
+            machine, data, thread_id=thread_id, workspace=workspace, principal=principal, session=session
+        )
+
+    def thread(
+        self, machine: Of[M, D], /, *, thread_id: str, workspace: str = DEFAULT_WORKSPACE
+    ) -> Thread[M, D]:
+        """A handle on a thread; see ``Client.thread``."""
+        return self._running.thread(machine, thread_id=thread_id, workspace=workspace)
+
+    def threads(self, query: Threads) -> AsyncIterator[ThreadRow]:
+        """The threads that a query finds."""
+        return self._running.threads(query)
+
+    @property
+    def artifacts(self) -> Uploads:
+        """Artifacts outside a thread."""
+        return self._running.artifacts
+
+
+def _by_name(machines: Sequence[type[Machine[Any, Any]]]) -> Mapping[str, Definition]:
+    named: dict[str, Definition] = {}
+    for machine in machines:
+        plan = definition(machine)
+        if plan.name in named:
+            raise DefinitionError(
+                f"Runtime: two machines are named {plan.name!r}: give one of them name=... in its class line"
+            )
+        named[plan.name] = plan
+    return named

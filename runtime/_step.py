@@ -1,0 +1,89 @@
+"""The step that a handler is given: one lane of one attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from perdure.machines import Declared
+
+from ._attempt import Attempt
+from ._book import signature_of
+from ._context import moment
+from ._errors import CallMisuse
+from ._step_artifacts import ArtifactsOfStep
+from ._step_memory import MemoryOfStep
+
+
+class StepOfAttempt:
+    """Implements ``perdure.machines.Step``."""
+
+    def __init__(self, attempt: Attempt, lane: str) -> None:
+        self._attempt = attempt
+        self._lane = lane
+        self.memory = MemoryOfStep(attempt, lane, self.call)
+        self.artifacts = ArtifactsOfStep(attempt, lane)
+
+    @property
+    def thread_id(self) -> str:
+        return self._attempt.visit.row.address.thread_id
+
+    @property
+    def seq(self) -> int:
+        return self._attempt.visit.seq
+
+    @property
+    def attempt(self) -> int:
+        return self._attempt.number
+
+    def call(self, declared: Declared[Any, ..., Any], /, *args: Any, **kwargs: Any) -> Awaitable[Any]:
+        return self._attempt.register(self._lane, declared, args, kwargs)
+
+    def lane(self, name: str, /) -> StepOfAttempt:
+        if not name or "/" in name:
+            raise CallMisuse(
+                f"{self._attempt.visit.where}: a lane's name is not empty and has no '/': {name!r}"
+            )
+        return StepOfAttempt(self._attempt, f"{self._lane}/{name}")
+
+    def now(self) -> Awaitable[datetime]:
+        return self._drawn(
+            "step.now",
+            lambda: str(self._attempt.visit.env.now()).encode(),
+            lambda stored: moment(int(stored)),
+        )
+
+    def uuid(self) -> Awaitable[UUID]:
+        return self._drawn(
+            "step.uuid",
+            lambda: f'"{UUID(bytes=self._attempt.visit.env.token(16), version=4)}"'.encode(),
+            lambda stored: UUID(stored.decode().strip('"')),
+        )
+
+    def random(self) -> Awaitable[float]:
+        return self._drawn(
+            "step.random",
+            lambda: repr(Random(self._attempt.visit.env.token(16)).random()).encode(),
+            lambda stored: float(stored),
+        )
+
+    def report(self, **progress: object) -> None:
+        self._attempt.visit.report(progress)
+
+    def patch_from_model(self, answer: Mapping[str, Any], /) -> dict[str, Any]:
+        return self._attempt.visit.definition.data.patch(answer)
+
+    def patch_schema(self) -> dict[str, Any]:
+        return self._attempt.visit.definition.data.patch_schema()
+
+    def _drawn(self, call: str, draw: Callable[[], bytes], decode: Callable[[bytes], Any]) -> Awaitable[Any]:
+        async def perform() -> tuple[bytes, Any]:
+            stored = draw()
+            return stored, decode(stored)
+
+        return self._attempt.register_plain(
+            signature_of(self._lane, call, b"[]"), label=call, kept=False, perform=perform, decode=decode
+        )

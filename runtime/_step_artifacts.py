@@ -1,0 +1,100 @@
+"""Artifacts as one attempt sees them: staged, recorded as pending, then visible."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
+
+from perdure.artifacts import ArtifactBackend, Staged
+from perdure.machines import ArtifactRef
+from perdure.stores import ArtifactRow
+
+from ._attempt import Attempt
+from ._journal import Entry
+from ._keys import artifact_id
+
+
+class ArtifactsOfStep:
+    """``step.artifacts``."""
+
+    def __init__(self, attempt: Attempt, lane: str) -> None:
+        self._attempt = attempt
+        self._lane = lane
+
+    async def put(
+        self,
+        data: bytes | AsyncIterable[bytes],
+        /,
+        *,
+        media_type: str,
+        derived_from: Sequence[ArtifactRef] = (),
+    ) -> ArtifactRef:
+        visit = self._attempt.visit
+        workspace = visit.row.address.workspace
+        async with await visit.artifacts.put(workspace, chunks_of(data)) as staged:
+            ref = self._ref(staged, media_type)
+            self._attempt.artifact_ids.add(ref.id)
+            if ref.id not in visit.book.artifacts:
+                writing = asyncio.get_running_loop().create_task(self._record(ref, derived_from))
+                self._attempt.background.add(writing)
+                await asyncio.shield(writing)
+            await staged.publish()
+        return ref
+
+    def open(self, ref: ArtifactRef, /) -> AsyncIterator[bytes]:
+        return self._attempt.visit.artifacts.open(self._attempt.visit.row.address.workspace, ref.sha256)
+
+    async def get(self, ref: ArtifactRef, /) -> bytes:
+        return await read_all(self._attempt.visit.artifacts, self._attempt.visit.row.address.workspace, ref)
+
+    def _ref(self, staged: Staged, media_type: str) -> ArtifactRef:
+        attempt, visit = self._attempt, self._attempt.visit
+        same = (self._lane, staged.sha256, media_type)
+        occurrence = attempt.artifact_counts.get(same, 0)
+        attempt.artifact_counts[same] = occurrence + 1
+        made = artifact_id(
+            visit.row.incarnation, visit.seq, self._lane, staged.sha256, media_type, occurrence
+        )
+        return ArtifactRef(id=made, sha256=staged.sha256, media_type=media_type, size_bytes=staged.size_bytes)
+
+    async def _record(self, ref: ArtifactRef, derived_from: Sequence[ArtifactRef]) -> None:
+        visit = self._attempt.visit
+        now = visit.env.now()
+        row = ArtifactRow(
+            id=ref.id,
+            workspace=visit.row.address.workspace,
+            sha256=ref.sha256,
+            size_bytes=ref.size_bytes,
+            media_type=ref.media_type,
+            principal=visit.row.principal,
+            thread_id=visit.row.address.thread_id,
+            incarnation=visit.row.incarnation,
+            seq=visit.seq,
+            derived_from=tuple(source.id for source in derived_from),
+            created=now,
+        )
+        entry: Entry = {
+            "k": "artifact",
+            "id": ref.id,
+            "lane": self._lane,
+            "sha256": ref.sha256,
+            "media_type": ref.media_type,
+            "size_bytes": ref.size_bytes,
+            "at": now,
+        }
+        await visit.ledger.record([entry], artifacts=(row,))
+        visit.book.apply(entry)
+
+
+async def chunks_of(data: bytes | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    """Bytes or a stream, as a stream."""
+    if isinstance(data, bytes):
+        yield data
+        return
+    async for chunk in data:
+        yield chunk
+
+
+async def read_all(artifacts: ArtifactBackend, workspace: str, ref: ArtifactRef) -> bytes:
+    """All bytes of an artifact, verified against its digest."""
+    return b"".join([chunk async for chunk in artifacts.open(workspace, ref.sha256)])

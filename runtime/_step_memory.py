@@ -1,0 +1,142 @@
+"""Memory as one attempt sees it: reads are recorded, writes wait for the transition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+from attrs import define, field, frozen
+
+from perdure.machines import Declared, Namespace
+from perdure.stores import Memory, MemoryCheck, MemoryRow
+
+from ._attempt import Attempt
+from ._book import signature_of
+from ._context import Visit
+from ._errors import MemoryConflict
+
+
+@define
+class PendingWrite:
+    """What a step will write to one key, judged by the transition's commit."""
+
+    namespace: Namespace[Any]
+    key: str
+    value: Any
+    expected: int
+    updates: list[Callable[[Any], Any]] = field(factory=list[Callable[[Any], Any]])
+    """Pure functions to apply to the newest version; empty: ``value`` is put."""
+
+
+@frozen
+class Seen:
+    """A key as the step first saw it. ``value`` None: there is no record."""
+
+    version: int
+    value: Any
+
+
+class MemoryOfStep:
+    """``step.memory``."""
+
+    def __init__(self, attempt: Attempt, lane: str, call: Callable[..., Any]) -> None:
+        self._attempt = attempt
+        self._lane = lane
+        self._call = call
+
+    async def get(
+        self,
+        namespace: Namespace[Any],
+        key: str,
+        /,
+        *,
+        max_age: timedelta | None = None,
+        verify: Declared[Any, [str], Any] | None = None,
+    ) -> Any:
+        own = self._attempt.memory_writes.get((namespace.name, key))
+        value = own.value if own is not None else (await self._seen(namespace, key)).value
+        if value is None or max_age is None or verify is None:
+            return value
+        if not await self._stale(namespace, key, value, max_age):
+            return value
+        checked = await self._call(verify, key)
+        if checked is not None:
+            await self.put(namespace, key, checked)
+        return checked
+
+    async def put(
+        self, namespace: Namespace[Any], key: str, value: Any, /, *, if_version: int | None = None
+    ) -> None:
+        where = f"{self._attempt.visit.where}: memory {namespace.name}/{key}"
+        _, back = namespace.codec.roundtrip(value, where)
+        writes = self._attempt.memory_writes
+        own = writes.get((namespace.name, key))
+        expected = own.expected if own is not None else (await self._seen(namespace, key)).version
+        if if_version is not None and own is None and if_version != expected:
+            raise MemoryConflict(f"{where}: version {if_version} was expected and version {expected} is there")
+        writes[(namespace.name, key)] = PendingWrite(namespace, key, back, expected)
+
+    async def update(self, namespace: Namespace[Any], key: str, fn: Callable[[Any], Any], /) -> Any:
+        where = f"{self._attempt.visit.where}: memory {namespace.name}/{key}"
+        writes = self._attempt.memory_writes
+        own = writes.get((namespace.name, key))
+        if own is None:
+            seen = await self._seen(namespace, key)
+            own = PendingWrite(namespace, key, seen.value, seen.version)
+            own.updates.append(fn)
+        elif own.updates:
+            own.updates.append(fn)
+        _, own.value = namespace.codec.roundtrip(fn(own.value), where)
+        writes[(namespace.name, key)] = own
+        return own.value
+
+    async def _seen(self, namespace: Namespace[Any], key: str) -> Seen:
+        visit = self._attempt.visit
+        where = f"{visit.where}: memory {namespace.name}/{key}"
+
+        async def perform() -> tuple[bytes, Seen]:
+            row = await newest(visit, namespace.name, key)
+            version, value = (row.version, row.value) if row is not None else (0, None)
+            stored = msgspec.json.encode([version, None if value is None else msgspec.Raw(value)])
+            return stored, decode(stored)
+
+        def decode(stored: bytes) -> Seen:
+            version, value = msgspec.json.decode(stored, type=tuple[int, msgspec.Raw])
+            encoded = bytes(value)
+            return Seen(version, None if encoded == b"null" else namespace.codec.decode(encoded, where))
+
+        seen: Seen = await self._plain("memory.get", [namespace.name, key], perform, decode)
+        self._attempt.memory_checks.setdefault(
+            (namespace.name, key), MemoryCheck(namespace=namespace.name, key=key, version=seen.version)
+        )
+        return seen
+
+    async def _stale(self, namespace: Namespace[Any], key: str, value: Any, max_age: timedelta) -> bool:
+        """Judged once and recorded, so that a resumed attempt asks for the same."""
+        now = datetime.fromtimestamp(self._attempt.visit.env.now() / 1e6, tz=UTC)
+
+        async def perform() -> tuple[bytes, bool]:
+            verified: datetime | None = getattr(value, "verified_at", None)
+            stale = verified is None or now - verified > max_age
+            return (b"true" if stale else b"false"), stale
+
+        judged: bool = await self._plain(
+            "memory.stale", [namespace.name, key], perform, lambda stored: stored == b"true"
+        )
+        return judged
+
+    async def _plain(self, call: str, arguments: list[str], perform: Any, decode: Any) -> Any:
+        signature = signature_of(self._lane, call, msgspec.json.encode(arguments))
+        label = f"{call} {'/'.join(arguments)}"
+        return await self._attempt.register_plain(
+            signature, label=label, kept=False, perform=perform, decode=decode
+        )
+
+
+async def newest(visit: Visit, namespace: str, key: str) -> MemoryRow | None:
+    """The newest version of a key that is there now; a deletion counts as a version without a value."""
+    query = Memory(workspace=visit.row.address.workspace, namespace=namespace, key=key)
+    page = await visit.store.page(query, limit=1)
+    return page.rows[0] if page.rows else None

@@ -1,0 +1,258 @@
+"""One transition, one commit: updates merged, guard judged on what would be read back, everything written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from attrs import define, evolve, field
+
+from perdure.machines import Row, StatePlan
+from perdure.stores import MemoryMoved, MemoryWrite, Micros, Standing
+
+from ._book import Book
+from ._context import Parking, Visit
+from ._errors import GuardRefused, PerdureError
+from ._journal import Body, Entry, describe_error
+from ._ledger import Conclusion
+from ._progress import Progress, current_names, owned_values
+from ._step_memory import PendingWrite, newest
+
+MERGES = 20
+"""How often one commit takes newer memory versions in before the thread parks as conflict."""
+
+Updates = Sequence[tuple[str, Mapping[str, object]]]
+
+
+@define(kw_only=True)
+class Transition:
+    """A transition about to be committed."""
+
+    event: str
+    updates: Updates
+    entries: list[Entry] = field(factory=list[Entry])
+    consumed: tuple[int, ...] = ()
+    memory: list[PendingWrite] = field(factory=list[PendingWrite])
+    stored_memory: list[tuple[str, str, str, int]] = field(factory=list[tuple[str, str, str, int]])
+    """Puts of branches that finished before a resume: namespace, key, encoded value, expected version."""
+    asked_artifacts: set[str] = field(factory=set[str])
+
+
+def judge(visit: Visit, event: str, data: Any) -> Row | None:
+    """The first row of the event whose guard is true of the merged data. A raising guard parks the thread."""
+    for row in visit.state.rows.get(event, ()):
+        if row.guard is None:
+            return row
+        try:
+            allowed = row.guard(data)
+        except Exception as error:
+            said = describe_error(error)
+            raise Parking(
+                "failed",
+                f"{visit.where}: guard {row.guard_name} of event {event!r} raised {said['type']}: {said['message']}",
+            ) from error
+        if allowed:
+            return row
+    return None
+
+
+def preview(visit: Visit, progress: Progress, event: str, updates: Updates) -> Row | None:
+    """Which row an event would take, if any; nothing is written."""
+    merged = visit.definition.data.merge(
+        progress.live,
+        updates,
+        owned_values(visit.row.address.thread_id, visit.seq + 1),
+        n=visit.ledger.n,
+        positions=progress.positions,
+    )
+    return judge(visit, event, merged.data)
+
+
+async def commit_transition(visit: Visit, progress: Progress, move: Transition) -> Progress:
+    """Commit it and return where the thread stands then. ``GuardRefused`` where no guard is true;
+    ``MemoryMoved`` where memory that it puts over has changed and no rule merges it."""
+    await _drop_artifacts(visit, move)
+    restored = tuple(
+        MemoryWrite(namespace=ns, key=key, value=value.encode(), expected=version)
+        for ns, key, value, version in move.stored_memory
+    )
+    writes = [await _write_of(visit, pending) for pending in move.memory]
+    after: Progress = progress
+
+    def build(n: int) -> Conclusion:
+        nonlocal after
+        conclusion, after = _build(visit, progress, move, n, (*writes, *restored))
+        return conclusion
+
+    for _ in range(MERGES):
+        try:
+            await visit.ledger.conclude(build)
+        except MemoryMoved as moved:
+            writes = await _take_in(visit, move.memory, moved)
+        else:
+            return after
+    raise Parking("conflict", f"{visit.where}: memory changed under {MERGES} commits in a row")
+
+
+def _build(
+    visit: Visit, progress: Progress, move: Transition, n: int, memory: tuple[MemoryWrite, ...]
+) -> tuple[Conclusion, Progress]:
+    definition, seq = visit.definition, visit.seq + 1
+    merged = definition.data.merge(
+        progress.live,
+        move.updates,
+        owned_values(visit.row.address.thread_id, seq),
+        n=n,
+        positions=progress.positions,
+    )
+    row = judge(visit, move.event, merged.data)
+    if row is None:
+        raise GuardRefused(_refusal(visit, move.event))
+    at = visit.env.now()
+    dest = definition.states[row.dest]
+    snapshot = progress.snapshot_due(merged.size)
+    base = definition.data.base(merged.data, merged.positions) if snapshot else None
+    due = {timeout.event: at + _micros(timeout.after) for timeout in dest.timeouts}
+    standing, release = _standing(visit, dest, seq, n if snapshot else visit.ledger.standing.base, due)
+    body = Body(
+        event=move.event,
+        source=visit.state.name,
+        dest=dest.name,
+        delta=None if snapshot else merged.delta,
+        base=base,
+        due=due,
+    )
+    after = Progress(
+        data=merged.data,
+        live=merged.live,
+        positions=merged.positions,
+        base_size=progress.base_size if base is None else sum(len(bytes(v)) for v in base.values() if v),
+        since_base=0 if snapshot else progress.since_base + merged.size + 200,
+        due=due,
+        entered=at,
+        book=Book(names=current_names(definition)),
+    )
+    conclusion = Conclusion(
+        kind="transition",
+        body=body,
+        entries=move.entries,
+        standing=standing,
+        release=release,
+        at=at,
+        parts={
+            "consumed": move.consumed,
+            "items": merged.items,
+            "messages": merged.messages,
+            "memory": memory,
+        },
+    )
+    return conclusion, after
+
+
+def _standing(
+    visit: Visit, dest: StatePlan, seq: int, base: int, due: Mapping[str, Micros]
+) -> tuple[Standing, bool]:
+    before = visit.ledger.standing
+    standing = evolve(
+        before,
+        state=dest.name,
+        seq=seq,
+        version=visit.definition.version,
+        definition=visit.definition.hash,
+        status="running",
+        base=base,
+        reason=None,
+        note=None,
+        wake=None,
+    )
+    if dest.final:
+        return evolve(standing, status="ended"), True
+    if dest.waiting and not visit.has_pending():
+        return evolve(standing, status="waiting", wake=min(due.values(), default=None)), True
+    return standing, False
+
+
+def _refusal(visit: Visit, event: str) -> str:
+    rows = visit.state.rows.get(event, ())
+    if not rows:
+        return f"{visit.where}: event {event!r} does not leave this state"
+    guards = ", ".join(row.guard_name or "?" for row in rows)
+    return f"{visit.where}: event {event!r} was fired and its guard {guards} is false of the updated data"
+
+
+async def _drop_artifacts(visit: Visit, move: Transition) -> None:
+    """Records that earlier attempts left and this one did not ask for go, some dozens a commit."""
+    gone = sorted(visit.book.artifacts - move.asked_artifacts)
+    for start in range(0, len(gone), 50):
+        some = gone[start : start + 50]
+        entry: Entry = {"k": "artifacts_dropped", "ids": some, "at": visit.env.now()}
+        await visit.ledger.record([entry], dropped_artifacts=tuple(some))
+        visit.book.apply(entry)
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+async def _write_of(visit: Visit, pending: PendingWrite) -> MemoryWrite:
+    """What to write for a key: a put as it stands, updates applied to the newest version."""
+    value, expected = pending.value, pending.expected
+    if pending.updates:
+        row = await newest(visit, pending.namespace.name, pending.key)
+        value, expected = _value(visit, pending, row), row.version if row is not None else 0
+        for fn in pending.updates:
+            value = fn(value)
+    where = f"{visit.where}: memory {pending.namespace.name}/{pending.key}"
+    encoded, _ = pending.namespace.codec.roundtrip(value, where)
+    return MemoryWrite(namespace=pending.namespace.name, key=pending.key, value=encoded, expected=expected)
+
+
+def _value(visit: Visit, pending: PendingWrite, row: Any) -> Any:
+    if row is None or row.value is None:
+        return None
+    where = f"{visit.where}: memory {pending.namespace.name}/{pending.key}"
+    return pending.namespace.codec.decode(row.value, where)
+
+
+async def _take_in(visit: Visit, pending: Sequence[PendingWrite], moved: MemoryMoved) -> list[MemoryWrite]:
+    """The writes again, over what has changed: updates re-applied, merge rules asked; else it is a conflict."""
+    changed = {(row.namespace, row.key): row for row in moved.rows}
+    mine = {(write.namespace.name, write.key) for write in pending}
+    if moved.missing or not changed.keys() <= mine:
+        raise moved
+    writes: list[MemoryWrite] = []
+    for write in pending:
+        row = changed.get((write.namespace.name, write.key))
+        if row is not None and not write.updates:
+            if write.namespace.merge is None:
+                raise moved
+            current = _value(visit, write, row)
+            if current is not None:
+                write.value = write.namespace.merge(current, write.value)
+            write.expected = row.version
+        writes.append(await _write_of(visit, write))
+    return writes
+
+
+def merged_memory(lanes: Sequence[tuple[str, Mapping[tuple[str, str], PendingWrite]]]) -> list[PendingWrite]:
+    """The memory writes of all branches in declared order."""
+    together: dict[tuple[str, str], tuple[str, PendingWrite]] = {}
+    for lane, writes in lanes:
+        for where, write in writes.items():
+            before = together.get(where)
+            if before is None:
+                together[where] = (lane, write)
+            elif before[1].updates and write.updates:
+                before[1].updates.extend(write.updates)
+            elif write.namespace.merge is not None and not write.updates and not before[1].updates:
+                before[1].value = write.namespace.merge(before[1].value, write.value)
+            else:
+                raise PerdureError(
+                    f"branches {before[0]!r} and {lane!r} both write memory {'/'.join(where)}: give the namespace "
+                    "merge=, or use update in both"
+                )
+    return [write for _, write in together.values()]
+
+
+def _micros(span: timedelta) -> int:
+    return round(span.total_seconds() * 1_000_000)

@@ -1,0 +1,352 @@
+"""One visit of a state with handlers: attempts, branches, failures, and the commit that ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+from attrs import define, evolve, field
+
+from perdure.machines import BadUpdate, Failure, Fire, HandlerPlan, NotStorable
+from perdure.stores import MemoryMoved, Micros, StaleClaim, TooLarge
+
+from ._attempt import (
+    Attempt,
+    Drained,
+    End,
+    Fired,
+    Lost,
+    Moved,
+    MustPark,
+    Preempted,
+    Raised,
+)
+from ._book import EffectRecord
+from ._context import Parking, Visit
+from ._effects import EffectWork, settle_unasked
+from ._errors import CallMisuse, GuardRefused, PerdureError
+from ._journal import Entry, describe_error, raw
+from ._ledger import Conclusion
+from ._progress import Progress, decode_updates, encode_updates
+from ._step import StepOfAttempt
+from ._step_memory import PendingWrite
+from ._transition import Transition, commit_transition, merged_memory, preview
+
+CONFLICTS_A_VISIT = 5
+"""How often a visit runs again because memory changed under it, before the thread parks."""
+
+Left = Literal["moved", "again", "released", "drained"]
+"""How a visit was left: a transition was committed; to be run again at once; given up until it is due; the
+worker leaves."""
+
+
+@define(eq=False)
+class BranchEnd:
+    """What one handler wants of the transition."""
+
+    lane: str
+    fire: Fire
+    memory: dict[tuple[str, str], PendingWrite] = field(factory=dict[tuple[str, str], PendingWrite])
+    stored_memory: list[tuple[str, str, str, int]] = field(factory=list[tuple[str, str, str, int]])
+    artifacts: set[str] = field(factory=set[str])
+    reads: list[Entry] = field(factory=list[Entry])
+
+
+class VisitRunner:
+    """Runs the handlers of one visit until it is left."""
+
+    def __init__(self, visit: Visit, progress: Progress) -> None:
+        self.visit = visit
+        self.progress = progress
+        self.attempts: list[Attempt] = []
+
+    def abandon(self) -> None:
+        """The drain's grace is over."""
+        for attempt in self.attempts:
+            attempt.abandon()
+
+    def preempt(self) -> None:
+        """An event that may interrupt the state has come."""
+        for attempt in self.attempts:
+            attempt.stop(Preempted())
+
+    async def run(self) -> Left:
+        visit = self.visit
+        todo = [h for h in visit.state.handlers if h.lane not in visit.book.ended]
+        now = visit.env.now()
+        todo = [h for h in todo if visit.book.retry_at.get(h.lane, 0) <= now]
+        self.attempts = [Attempt(visit, h, visit.book.failed.get(h.lane, 0) + 1) for h in todo]
+        ends = await self._run_all(todo)
+        if any(isinstance(end, Lost) for end in ends):
+            raise StaleClaim(f"{visit.where}: the claim was lost")
+        for end in ends:
+            if isinstance(end, MustPark):
+                raise end.parking
+        moved = next((end for end in ends if isinstance(end, Moved)), None)
+        if moved is not None:
+            return await self._run_again(moved.error)
+        if any(isinstance(end, Drained) for end in ends):
+            await visit.ledger.flush()
+            return "drained"
+        if any(isinstance(end, Preempted) for end in ends):
+            return "again"
+        return await self._conclude(todo, ends)
+
+    async def _run_all(self, todo: Sequence[HandlerPlan]) -> list[End]:
+        branches = len(self.visit.state.handlers) > 1
+        pairs = list(zip(todo, self.attempts, strict=True))
+        if len(pairs) == 1:
+            return [await self._run_one(*pairs[0], branches)]
+        return list(await asyncio.gather(*(self._run_one(h, a, branches) for h, a in pairs)))
+
+    async def _run_one(self, handler: HandlerPlan, attempt: Attempt, branch: bool) -> End:
+        end = await attempt.run(StepOfAttempt(attempt, handler.lane), self.progress.live)
+        if branch and isinstance(end, Fired):
+            try:
+                self.visit.note_behind(self._branch_entry(handler.lane, end.fire, attempt))
+            except NotStorable as error:
+                return Raised(error)
+        return end
+
+    def _branch_entry(self, lane: str, fire: Fire, attempt: Attempt) -> Entry:
+        visit = self.visit
+        memory = [
+            [
+                w.namespace.name,
+                w.key,
+                w.namespace.codec.encode(
+                    w.value, f"{visit.where}: memory {w.namespace.name}/{w.key}"
+                ).decode(),
+                w.expected,
+            ]
+            for w in attempt.memory_writes.values()
+        ]
+        updates = encode_updates(visit.definition, fire.updates, f"{visit.where}: update")
+        return {
+            "k": "branch",
+            "lane": lane,
+            "event": fire.event,
+            "updates": raw(updates),
+            "memory": memory,
+            "artifacts": sorted(attempt.artifact_ids),
+            "at": visit.env.now(),
+        }
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    async def _conclude(self, todo: Sequence[HandlerPlan], ends: Sequence[End]) -> Left:
+        failed: list[tuple[Attempt, BaseException]] = []
+        fired: dict[str, BranchEnd] = {}
+        for handler, attempt, end in zip(todo, self.attempts, ends, strict=True):
+            if isinstance(end, Raised):
+                failed.append((attempt, end.error))
+            elif isinstance(end, Fired):
+                fired[handler.lane] = BranchEnd(
+                    handler.lane,
+                    end.fire,
+                    memory=attempt.memory_writes,
+                    artifacts=attempt.artifact_ids,
+                    reads=attempt.unrecorded,
+                )
+        if not failed and self._waits_for_a_retry(fired):
+            return await self._release_until_retry()
+        if not failed:
+            try:
+                return await self._fire(self._in_order(fired))
+            except MemoryMoved as moved:
+                return await self._run_again(moved)
+            except (BadUpdate, NotStorable, TooLarge, CallMisuse, PerdureError) as error:
+                failed = [(self.attempts[-1] if self.attempts else self._next_attempt(), error)]
+        return await self._failed(failed)
+
+    def _waits_for_a_retry(self, fired: Mapping[str, BranchEnd]) -> bool:
+        book = self.visit.book
+        return any(h.lane not in fired and h.lane not in book.ended for h in self.visit.state.handlers)
+
+    def _next_attempt(self) -> Attempt:
+        handler = self.visit.state.handlers[-1]
+        return Attempt(self.visit, handler, self.visit.book.failed.get(handler.lane, 0) + 1)
+
+    def _in_order(self, fired: Mapping[str, BranchEnd]) -> list[BranchEnd]:
+        return [fired.get(h.lane) or self._finished_before(h.lane) for h in self.visit.state.handlers]
+
+    def _finished_before(self, lane: str) -> BranchEnd:
+        end = self.visit.book.ended[lane]
+        where = f"{self.visit.where}: branch {lane!r}"
+        updates = decode_updates(self.visit.definition, end.updates, where)
+        return BranchEnd(
+            lane,
+            Fire(event=end.event, updates=updates),
+            stored_memory=end.memory,
+            artifacts=set(end.artifacts),
+        )
+
+    async def _fire(self, ends: Sequence[BranchEnd]) -> Left:
+        visit = self.visit
+        events = {end.fire.event for end in ends}
+        if len(events) > 1:
+            raise CallMisuse(
+                f"{visit.where}: its branches fired different events "
+                f"({', '.join(f'{end.lane}: {end.fire.event}' for end in ends)}): all must fire the same one"
+            )
+        attempt = max((a.number for a in self.attempts), default=1)
+        entries = [trimmed(read) for end in ends for read in end.reads]
+        if attempt > 1:
+            entries.append({"k": "attempt", "attempt": attempt, "at": visit.env.now()})
+        move = Transition(
+            event=ends[0].fire.event,
+            updates=[(end.lane, end.fire.updates) for end in ends],
+            entries=entries,
+            memory=merged_memory([(end.lane, end.memory) for end in ends]),
+            stored_memory=[write for end in ends for write in end.stored_memory],
+            asked_artifacts={artifact for end in ends for artifact in end.artifacts},
+        )
+        self.progress = await commit_transition(visit, self.progress, move)
+        return "moved"
+
+    # --- failures ---------------------------------------------------------------------------------
+
+    async def _failed(self, failed: Sequence[tuple[Attempt, BaseException]]) -> Left:
+        visit = self.visit
+        final: tuple[Attempt, BaseException] | None = None
+        for attempt, error in failed:
+            last = attempt.number >= visit.state.retry.attempts or isinstance(error, GuardRefused)
+            if last:
+                final = attempt, error
+            visit.note(self._failure_entry(attempt, error, last=last))
+        if final is not None:
+            await self._give_up(*final)
+            return "moved"
+        return await self._release_until_retry()
+
+    def _failure_entry(self, attempt: Attempt, error: BaseException, *, last: bool) -> Entry:
+        visit, now = self.visit, self.visit.env.now()
+        wait = visit.state.retry.wait_after(attempt.number)
+        return {
+            "k": "failed",
+            "lane": attempt.handler.lane,
+            "attempt": attempt.number,
+            "error": describe_error(error),
+            "dropped": attempt.to_drop(),
+            "retry_at": None if last else now + round(wait.total_seconds() * 1e6),
+            "at": now,
+        }
+
+    async def _release_until_retry(self) -> Left:
+        visit, book = self.visit, self.visit.book
+        now = visit.env.now()
+        lanes = [h.lane for h in visit.state.handlers if h.lane not in book.ended]
+        wake = min((book.retry_at.get(lane, now) for lane in lanes), default=now)
+        if wake <= now:
+            await visit.ledger.flush()
+            return "again"
+        wake = min([wake, *self.progress.due.values()])
+        standing = evolve(visit.ledger.standing, status="waiting", wake=wake)
+        await visit.ledger.conclude(
+            lambda n: Conclusion(kind="record", standing=standing, release=True, at=visit.env.now())
+        )
+        return "released"
+
+    async def _give_up(self, attempt: Attempt, error: BaseException) -> None:
+        """No further attempt: the failure event that takes this error, or the thread parks."""
+        visit = self.visit
+        await settle_doubts(visit)
+        said = describe_error(error)
+        failure = Failure(error=said["type"], message=said["message"], attempts=attempt.number)
+        for plan in visit.state.failures:
+            if plan.errors and not isinstance(error, plan.errors):
+                continue
+            receiver = visit.definition.events[plan.event].receiver
+            updates = received(visit, plan.event, receiver, self.progress.data, failure)
+            if preview(visit, self.progress, plan.event, [("main", updates)]) is not None:
+                move = Transition(event=plan.event, updates=[("main", updates)])
+                self.progress = await commit_transition(visit, self.progress, move)
+                return
+        note = f"{visit.where}: {said['type']}: {said['message']} (attempt {attempt.number})"
+        hint = f"mend it, then `perdure retry {visit.row.address.thread_id}`"
+        raise Parking("failed", f"{note}; {hint}", {"error": said})
+
+    async def _run_again(self, moved: MemoryMoved) -> Left:
+        """Memory that the visit rests on has changed: as after an interruption, a bounded number of times."""
+        visit = self.visit
+        changed = [(row.namespace, row.key, row.version) for row in moved.rows]
+        pinned = self._pinned_memory({(ns, key) for ns, key, _ in changed} | set(moved.missing))
+        if pinned or visit.book.conflicts >= CONFLICTS_A_VISIT:
+            reason = (
+                f"an effect rests on {', '.join(pinned)}: use update or a merge rule after an effect"
+                if pinned
+                else f"it changed under {CONFLICTS_A_VISIT} runs of the visit"
+            )
+            raise Parking(
+                "conflict", f"{visit.where}: {moved}; {reason}", {"changed": [list(c) for c in changed]}
+            )
+        entry: Entry = {"k": "conflict", "changed": [list(c) for c in changed], "at": visit.env.now()}
+        await visit.ledger.record([entry])
+        visit.book.apply(entry)
+        return "again"
+
+    def _pinned_memory(self, keys: set[tuple[str, str]]) -> list[str]:
+        pinned: list[str] = []
+        for read in self.visit.book.reads.values():
+            if read.signature[1] != "memory.get" or not self.visit.book.pinned(read):
+                continue
+            namespace, key = msgspec.json.decode(read.signature[2])
+            if (namespace, key) in keys and read.value is not None:
+                version = msgspec.json.decode(read.value)[0]
+                pinned.append(f"{namespace}/{key} version {version}")
+        return pinned
+
+
+def received(visit: Visit, event: str, receiver: Any, data: Any, payload: Any) -> Mapping[str, object]:
+    """The updates that a receiver makes of what came in; one that raises parks the thread, as a guard does."""
+    if receiver is None:
+        return {}
+    try:
+        accept = receiver(data, payload)
+    except Exception as error:
+        said = describe_error(error)
+        raise Parking(
+            "failed", f"{visit.where}: the receiver of {event!r} raised {said['type']}: {said['message']}"
+        ) from error
+    if getattr(accept, "event", None) != event:
+        raise Parking("failed", f"{visit.where}: the receiver of {event!r} must return self.{event}(...)")
+    updates: Mapping[str, object] = accept.updates
+    return updates
+
+
+async def settle_doubts(visit: Visit) -> None:
+    """Bring every effect of the visit to an outcome before an event that is not the handler's commits."""
+    for record in list(visit.book.doubts()):
+        await settle_unasked(visit, record, lambda work: _intend_again(visit, work))
+
+
+async def _intend_again(visit: Visit, work: EffectWork) -> Micros:
+    record: EffectRecord | None = work.record
+    assert record is not None
+    now = visit.env.now()
+    not_after = now + int(work.effect.deadline.total_seconds() * 1e6)
+    entry: Entry = {
+        "k": "intent",
+        "id": record.id,
+        "lane": record.lane,
+        "call": record.call,
+        "args": raw(record.arguments),
+        "occ": record.occurrence,
+        "wire": record.wire,
+        "key": record.key,
+        "not_after": not_after,
+        "settle": int(work.effect.settle.total_seconds() * 1e6),
+        "worker": visit.ledger.worker,
+        "at": now,
+    }
+    await visit.ledger.record([entry])
+    visit.book.apply(entry)
+    return not_after
+
+
+def trimmed(read: Entry) -> Entry:
+    """A read as the transition records it: nothing is served from it any more, so its value's size will do."""
+    kept = {k: v for k, v in read.items() if k != "value"}
+    return {**kept, "size": len(bytes(read["value"]))}

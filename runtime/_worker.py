@@ -1,0 +1,297 @@
+"""A worker: claims what its machines have in the store, runs it, and shows that it lives."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import anyio
+from anyio import to_thread
+from attrs import evolve, frozen
+
+from perdure.artifacts import ArtifactBackend
+from perdure.machines import Definition
+from perdure.stores import (
+    Address,
+    Claim,
+    ClaimRequest,
+    InboxRow,
+    Micros,
+    StaleClaim,
+    Store,
+    StoreError,
+    WorkerRow,
+    Workers,
+)
+
+from ._context import Parking
+from ._env import Env
+from ._journal import describe_error
+from ._observe import Observers, logger
+from ._progress import Progress
+from ._run import Change, Run
+
+CLAIM_BATCH = 200
+ABORT_GRACE = 5.0
+"""Seconds that aborted calls get to end, after a drain's grace."""
+LOOKS_A_LEASE = 10
+"""How often within one lease a worker looks for others whose process has ended."""
+STORE_PAUSE = 1.0
+"""Seconds before a store that is out of reach is asked again."""
+
+
+@frozen(kw_only=True)
+class WorkerOptions:
+    """How a worker behaves."""
+
+    concurrency: int = 1000
+    """Threads that run at once."""
+    lease: timedelta = timedelta(seconds=15)
+    """How long after its last heartbeat a worker counts as alive."""
+    poll: timedelta = timedelta(milliseconds=500)
+    """How often the store is asked for what other processes made runnable."""
+    grace: timedelta = timedelta(seconds=10)
+    """How long running steps may go on once the runtime is left."""
+    poison_limit: int = 3
+    """Crashes without progress after which a thread is parked."""
+    suspect_from: int = 2
+    """Crashes without progress after which a thread runs alone."""
+
+
+class Worker:
+    """Implements the host that runs need."""
+
+    def __init__(
+        self,
+        store: Store,
+        artifacts: ArtifactBackend,
+        env: Env,
+        deps: Any,
+        definitions: Mapping[str, Definition],
+        options: WorkerOptions,
+        observers: Observers,
+    ) -> None:
+        self.store = store
+        self.artifacts = artifacts
+        self.env = env
+        self.deps = deps
+        self.worker = env.token(12).hex()
+        self.observers = observers
+        self._definitions = definitions
+        self._options = options
+        self._runs: dict[Address, Run] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loops: set[asyncio.Task[None]] = set()
+        self._nudge = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._draining = False
+        self._lease_until = 0.0
+        self._next_wake: Micros | None = None
+        self._suspects = False
+        self._suspect: Run | None = None
+        self._rows: dict[str, WorkerRow] = {}
+        self._look_again = 0.0
+        self._watchers: dict[Address, asyncio.Event] = {}
+
+    # --- the process ------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Show that the process lives, then go on with whatever is runnable."""
+        self._mark = await to_thread.run_sync(self.env.mark, self.worker)
+        now = self.env.now()
+        self._row = WorkerRow(
+            id=self.worker,
+            host=self._mark.host,
+            pid=os.getpid(),
+            lock=self._mark.path,
+            lease=round(self._options.lease.total_seconds() * 1e6),
+            started=now,
+            beat=now,
+        )
+        await self._beat()
+        for work in (self._beat_on(), self._claim_on()):
+            self._loops.add(asyncio.get_running_loop().create_task(work))
+
+    async def end(self) -> None:
+        """Drain: no new claims, running steps go on until the grace ends, then calls are aborted."""
+        self._draining = True
+        self._nudge.set()
+        for run in self._runs.values():
+            run.drain()
+        with anyio.move_on_after(self._options.grace.total_seconds()):
+            await self._idle.wait()
+        for run in self._runs.values():
+            run.abandon()
+        with anyio.move_on_after(ABORT_GRACE):
+            await self._idle.wait()
+        await _cancel([*self._tasks, *self._loops])
+        with contextlib.suppress(StoreError):
+            await self.store.beat(evolve(self._row, ended=self.env.now()))
+        await to_thread.run_sync(self._mark.remove)
+
+    async def _beat(self) -> None:
+        before = asyncio.get_running_loop().time()
+        await self.store.beat(self._row)
+        self._lease_until = before + self._options.lease.total_seconds()
+
+    async def _beat_on(self) -> None:
+        while True:
+            await anyio.sleep(self._options.lease.total_seconds() / 3)
+            try:
+                await self._beat()
+            except StoreError as error:
+                logger.warning("worker %s: heartbeat failed: %s", self.worker, error)
+
+    # --- claiming ---------------------------------------------------------------------------------
+
+    async def _claim_on(self) -> None:
+        while not self._draining:
+            self._nudge.clear()
+            try:
+                busy = await self._claim()
+            except StoreError as error:
+                logger.warning("worker %s: cannot claim: %s", self.worker, error)
+                await anyio.sleep(STORE_PAUSE)
+                continue
+            if not busy:
+                with anyio.move_on_after(self._pause()):
+                    await self._nudge.wait()
+
+    def _pause(self) -> float:
+        pause = self._options.poll.total_seconds()
+        if self._next_wake is not None:
+            pause = min(pause, max((self._next_wake - self.env.now()) / 1e6, 0))
+        return pause
+
+    async def _claim(self) -> bool:
+        """One round; True where there may be more at once."""
+        room = min(self._options.concurrency - len(self._runs), CLAIM_BATCH)
+        alone = self._suspect is not None and not self._progressed(self._suspect)
+        if alone or room <= 0 or (self._suspects and self._runs):
+            return False
+        self._suspect = None
+        request = ClaimRequest(
+            worker=self.worker,
+            machines={d.name: d.version for d in self._definitions.values()},
+            limit=room,
+            dead=await self._dead_workers(),
+            suspect_from=self._options.suspect_from,
+            suspects=self._suspects,
+        )
+        claimed = await self.store.claim(request)
+        self._next_wake = claimed.next_wake
+        for claim in claimed.claims:
+            run = self.take(claim)
+            if self._suspects:
+                self._suspect = run
+        self._suspects = claimed.suspects if not self._suspects else bool(claimed.claims)
+        return len(claimed.claims) == room or (self._suspects and not self._runs)
+
+    def _progressed(self, run: Run) -> bool:
+        return run.ledger.n > run.claim.thread.n or run.address not in self._runs
+
+    async def _dead_workers(self) -> tuple[str, ...]:
+        """Workers of this machine whose process is known to be gone, whatever their lease says."""
+        now = asyncio.get_running_loop().time()
+        if now < self._look_again:
+            return ()
+        self._look_again = now + self._options.lease.total_seconds() / LOOKS_A_LEASE
+        page = await self.store.page(Workers(), limit=100)
+        self._rows = {row.id: row for row in page.rows}
+        others = [row for row in page.rows if row.id != self.worker and row.ended is None]
+        return tuple(row.id for row in others if self.env.ended(row))
+
+    def take(self, claim: Claim, progress: Progress | None = None) -> Run:
+        """Go on with a claimed thread."""
+        definition = self._definitions[claim.thread.machine]
+        run = Run(self, definition, claim, poison_limit=self._options.poison_limit)
+        if progress is not None:
+            run.begin(progress)
+        self._runs[run.address] = run
+        self._idle.clear()
+        task = asyncio.get_running_loop().create_task(self._drive(run))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return run
+
+    async def _drive(self, run: Run) -> None:
+        try:
+            change = await run.go_on()
+            if change == "lost":
+                logger.warning("thread %r: the claim was lost to another worker", run.address.thread_id)
+        except Exception as error:
+            await self._set_aside(run, error)
+        finally:
+            if self._runs.get(run.address) is run:
+                del self._runs[run.address]
+            if not self._runs:
+                self._idle.set()
+            if self._suspects or self._suspect is run or run.standing.wake is not None or self._draining:
+                self._nudge.set()
+            if len(self._runs) == self._options.concurrency - 1:
+                self._nudge.set()
+
+    async def _set_aside(self, run: Run, error: Exception) -> None:
+        """An error of the engine's own: the thread is parked rather than run again and again."""
+        logger.exception("thread %r: the runtime itself failed", run.address.thread_id, exc_info=error)
+        said = describe_error(error)
+        with contextlib.suppress(StaleClaim, StoreError):
+            await run.park(Parking("failed", f"the runtime itself failed: {said['type']}: {said['message']}"))
+
+    # --- what runs ask of their host ----------------------------------------------------------------
+
+    def lease_holds(self) -> bool:
+        return asyncio.get_running_loop().time() < self._lease_until
+
+    async def worker_row(self, worker: str) -> WorkerRow | None:
+        known = self._rows.get(worker)
+        if known is not None:
+            return known
+        page = await self.store.page(Workers(id=worker), limit=1)
+        return page.rows[0] if page.rows else None
+
+    def changed(self, run: Run, change: Change) -> None:
+        if run is self._suspect and self._progressed(run):
+            self._nudge.set()
+        wake = run.standing.wake
+        if wake is not None and (self._next_wake is None or wake < self._next_wake):
+            self._next_wake = wake
+            self._nudge.set()
+        watcher = self._watchers.pop(run.address, None)
+        if watcher is not None:
+            watcher.set()
+
+    # --- what clients in this process ask -----------------------------------------------------------
+
+    @property
+    def takes_new(self) -> bool:
+        """Whether a thread started here may be run here at once."""
+        alone = self._suspects or self._suspect is not None
+        return not self._draining and not alone and len(self._runs) < self._options.concurrency
+
+    def offer(self, address: Address, row: InboxRow) -> None:
+        """A signal was accepted by this process: its thread is told, or claimed."""
+        run = self._runs.get(address)
+        if run is not None:
+            run.offer(row)
+        self._nudge.set()
+
+    def wake(self) -> None:
+        """Something may be runnable."""
+        self._nudge.set()
+
+    def watcher(self, address: Address) -> asyncio.Event:
+        """Set at the thread's next change in this process."""
+        return self._watchers.setdefault(address, asyncio.Event())
+
+
+async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
