@@ -81,6 +81,11 @@ def test_tools_are_told_of_each_folder(folder: str) -> None:
     assert any(f"perdure.{folder}" in layer for layer in tools["importlinter"]["contracts"][0]["layers"])
 
 
+def test_mypy_is_told_of_each_folder_of_tests() -> None:
+    folders = {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py")}
+    assert folders <= set(PROJECT["tool"]["mypy"]["mypy_path"])
+
+
 def test_a_module_is_private_unless_it_is_named_here() -> None:
     public = {path.relative_to(ROOT).as_posix() for path in modules() if not path.name.startswith("_")}
     assert public - PUBLIC_MODULES == set()
