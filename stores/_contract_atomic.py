@@ -196,7 +196,7 @@ def _spoiled(commit: Commit) -> list[tuple[str, type[StoreError], Commit]]:
 
 
 def _atomic(part: Part) -> Check:
-    async def run(kit: Kit) -> None:
+    async def body(kit: Kit) -> None:
         async with kit.open() as store:
             commit = commit_of(await _stage(store), **part.give)
             before = await _look(store)
@@ -210,7 +210,7 @@ def _atomic(part: Part) -> Check:
     return Check(
         name=f"atomic_{part.name}",
         promise=f"A refused commit leaves nothing of its {part.name}, and an accepted one all of it.",
-        run=run,
+        body=body,
     )
 
 

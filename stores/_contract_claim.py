@@ -11,6 +11,7 @@ from ._contract_make import (
     MACHINE,
     address_of,
     committed,
+    one_claimed,
     request_of,
     signal_of,
     start_of,
@@ -65,14 +66,14 @@ async def check_claim_sets_the_thread(kit: Kit) -> None:
     """A claimed thread has a new owner, an epoch one higher and runs; what else stands on it stays."""
     async with kit.open() as store:
         thread = await started(store, owner=None, status="waiting", wake=kit.clock())
-        claim = (await store.claim(request_of())).claims[0]
+        claim = await one_claimed(store, request_of())
         standing = evolve(thread.standing, status="running")
         same("the thread", claim.thread, evolve(thread, owner="w1", epoch=1, standing=standing))
         same("the thread as stored", await thread_at(store), claim.thread)
         same("whom it was taken from", claim.taken_from, None)
         parked = await committed(store, claim.thread, "park", status="parked", release=True)
         parked_for = evolve(parked.standing, status="running")
-        claim = (await store.claim(request_of(only=parked.address))).claims[0]
+        claim = await one_claimed(store, request_of(only=parked.address))
         same("a parked one", claim.thread, evolve(parked, owner="w1", epoch=2, standing=parked_for))
 
 
@@ -88,7 +89,7 @@ async def check_claim_brings_what_is_needed(kit: Kit) -> None:
         thread = await committed(store, thread, items=b"i5")
         thread = await committed(store, thread, "record", items=b"i6")
         thread = await committed(store, thread, "record", release=True)
-        claim = (await store.claim(request_of())).claims[0]
+        claim = await one_claimed(store, request_of())
         same("positions and checkpoints", [(r.n, r.seq) for r in claim.log], [(3, 2), (5, 3), (6, 3), (7, 3)])
         same("items", claim.items, await rows(store, Items(address=address_of())))
         same("positions of items", [row.n for row in claim.items], [0, 2, 5, 6])
@@ -105,7 +106,7 @@ async def check_take_over_by_lease(kit: Kit) -> None:
         await store.beat(worker_of("w1", lease=LEASE))
         same("what is claimed after a beat", _names(await store.claim(request_of("w2"))), [])
         kit.clock.advance(LEASE + 1)
-        claim = (await store.claim(request_of("w2"))).claims[0]
+        claim = await one_claimed(store, request_of("w2"))
         got = (claim.taken_from, claim.thread.owner, claim.thread.epoch, claim.thread.crashes)
         same("taken from, owner, epoch, crashes", got, ("w1", "w2", 2, 1))
 
@@ -116,9 +117,9 @@ async def check_take_over_from_the_dead(kit: Kit) -> None:
         await store.beat(worker_of("w1"))
         await started(store)
         same("what is claimed while it lives", _names(await store.claim(request_of("w2"))), [])
-        claim = (await store.claim(request_of("w2", dead=("w0", "w1")))).claims[0]
+        claim = await one_claimed(store, request_of("w2", dead=("w0", "w1")))
         same("taken from, crashes", (claim.taken_from, claim.thread.crashes), ("w1", 1))
-        claim = (await store.claim(request_of("w3"))).claims[0]
+        claim = await one_claimed(store, request_of("w3"))
         same("taken from, crashes of one without a row", (claim.taken_from, claim.thread.crashes), ("w2", 2))
 
 
@@ -129,7 +130,7 @@ async def check_take_over_in_good_order(kit: Kit) -> None:
         await started(store)
         await store.beat(worker_of("w1", ended=kit.clock()))
         await store.beat(worker_of("w1"))
-        claim = (await store.claim(request_of("w2", dead=("w1",)))).claims[0]
+        claim = await one_claimed(store, request_of("w2", dead=("w1",)))
         same("taken from, crashes", (claim.taken_from, claim.thread.crashes), ("w1", 0))
 
 
@@ -143,7 +144,7 @@ async def check_take_over_of_who_waits(kit: Kit) -> None:
         kit.clock.advance(5)
         busy = await store.claim(request_of("w2"))
         same("what is claimed while its owner lives", (_names(busy), busy.next_wake), (NOBODY, None))
-        claim = (await store.claim(request_of("w2", dead=("w1",)))).claims[0]
+        claim = await one_claimed(store, request_of("w2", dead=("w1",)))
         same("taken from, crashes", (claim.taken_from, claim.thread.crashes), ("w1", 0))
 
 
@@ -164,11 +165,11 @@ async def check_crashes_are_reset(kit: Kit) -> None:
     async with kit.open() as store:
         await started(store)
         for worker, wanted in (("w2", 1), ("w3", 2)):
-            claim = (await store.claim(request_of(worker))).claims[0]
+            claim = await one_claimed(store, request_of(worker))
             same("crashes", claim.thread.crashes, wanted)
         await store.release([_release(claim.thread)])
         same("crashes after a release", (await thread_at(store)).crashes, 2)
-        claim = (await store.claim(request_of("w4", suspect_from=3))).claims[0]
+        claim = await one_claimed(store, request_of("w4", suspect_from=3))
         same("crashes after a claim that takes over from nobody", claim.thread.crashes, 2)
         same("crashes after a commit", (await committed(store, claim.thread, "record")).crashes, 0)
 
@@ -229,7 +230,7 @@ async def check_due_suspects_do_not_wake(kit: Kit) -> None:
     async with kit.open() as store:
         await started(store)
         for worker in ("w2", "w3"):
-            claim = (await store.claim(request_of(worker))).claims[0]
+            claim = await one_claimed(store, request_of(worker))
         due = kit.clock() + 5
         await store.release([_release(claim.thread, "waiting", due)])
         early = await store.claim(request_of("w4"))
@@ -332,7 +333,7 @@ async def check_release(kit: Kit) -> None:
         release = _release(thread)
         await store.release([release])
         same("the thread", await thread_at(store), evolve(thread, owner=None))
-        claimed = (await store.claim(request_of("w1", only=thread.address))).claims[0].thread
+        claimed = (await one_claimed(store, request_of("w1", only=thread.address))).thread
         await store.release([release])
         same("the thread claimed anew", await thread_at(store), claimed)
 

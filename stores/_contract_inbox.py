@@ -11,6 +11,7 @@ from ._contract_make import (
     address_of,
     commit_of,
     committed,
+    one_claimed,
     request_of,
     signal_of,
     start_of,
@@ -129,7 +130,7 @@ async def check_inbox_order(kit: Kit) -> None:
         same("after number 2", [row.id for row in await _inbox(store, after=2)], ["m", "b"])
         same("pending after number 1", [row.id for row in await _inbox(store, pending=True, after=1)], ["b"])
         await committed(store, thread, status="waiting", wake=kit.clock(), release=True)
-        claim = (await store.claim(request_of())).claims[0]
+        claim = await one_claimed(store, request_of())
         same("the inbox of a claim", [row.id for row in claim.inbox], ["z", "b"])
 
 
@@ -154,7 +155,7 @@ async def check_claim_brings_a_hundred_entries(kit: Kit) -> None:
         wanted = [f"s{number:03}" for number in range(100)]
         same("the inbox of the start", [row.id for row in start.inbox], wanted)
         await committed(store, start.thread, consumed=(1,), release=True)
-        claim = (await store.claim(request_of())).claims[0]
+        claim = await one_claimed(store, request_of())
         same("the inbox of the claim", [row.number for row in claim.inbox], list(range(2, 102)))
 
 

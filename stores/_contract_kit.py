@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from attrs import frozen
 
+from ._errors import StoreError
 from ._records import (
     Address,
     ArtifactRow,
@@ -62,23 +63,30 @@ class Kit:
     """The clock that every handle reads."""
 
 
-@frozen(kw_only=True)
-class Check:
-    """One promise of the store, as something to run: it raises ``ContractBroken`` where it does not hold."""
-
-    name: str
-    promise: str
-    run: Callable[[Kit], Awaitable[None]]
-
-
 class ContractBroken(AssertionError):
     """The store under test does not keep the promise that the check is about."""
 
 
-def check_of(run: Callable[[Kit], Awaitable[None]]) -> Check:
+@frozen(kw_only=True)
+class Check:
+    """One promise of the store, as something to run."""
+
+    name: str
+    promise: str
+    body: Callable[[Kit], Awaitable[None]]
+
+    async def run(self, kit: Kit) -> None:
+        """Put the kit's store to the test; ``ContractBroken`` where it does not keep the promise."""
+        try:
+            await self.body(kit)
+        except StoreError as error:
+            raise ContractBroken(f"the store refuses what it has to take: {error!r}") from error
+
+
+def check_of(body: Callable[[Kit], Awaitable[None]]) -> Check:
     """A check named after its function, whose docstring is the promise."""
-    name = getattr(run, "__name__", "").removeprefix("check_")
-    return Check(name=name, promise=(run.__doc__ or "").strip(), run=run)
+    name = getattr(body, "__name__", "").removeprefix("check_")
+    return Check(name=name, promise=(body.__doc__ or "").strip(), body=body)
 
 
 def same(what: str, got: object, wanted: object) -> None:

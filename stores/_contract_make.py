@@ -7,10 +7,11 @@ from typing import Any
 
 from attrs import evolve
 
-from ._contract_kit import SECOND, ContractBroken
+from ._contract_kit import SECOND, ContractBroken, same
 from ._records import (
     Address,
     ArtifactRow,
+    Claim,
     ClaimRequest,
     Commit,
     LogKind,
@@ -185,3 +186,10 @@ async def committed(store: Store, thread: ThreadRow, kind: LogKind = "transition
     """A thread one commit further."""
     await store.commit(commit_of(thread, kind, **parts))
     return await thread_at(store, thread.address.thread_id)
+
+
+async def one_claimed(store: Store, request: ClaimRequest) -> Claim:
+    """The claim of the one thread that the request must get."""
+    claimed = await store.claim(request)
+    same("how many threads were claimed", len(claimed.claims), 1)
+    return claimed.claims[0]

@@ -176,7 +176,7 @@ async def _walk(store: Store, query: Query[Any], limit: int) -> list[Sequence[An
 
 
 def _paging(listing: Listing) -> Check:
-    async def run(kit: Kit) -> None:
+    async def body(kit: Kit) -> None:
         async with kit.open() as store:
             await _stage(store)
             count = len(listing.wanted)
@@ -190,7 +190,7 @@ def _paging(listing: Listing) -> Check:
     return Check(
         name=f"paging_{listing.name}",
         promise=f"Pages of {listing.name}, whatever their size, give each row once, in order, and then end.",
-        run=run,
+        body=body,
     )
 
 

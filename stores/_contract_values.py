@@ -14,6 +14,7 @@ from ._contract_make import (
     artifact_of,
     commit_of,
     committed,
+    one_claimed,
     request_of,
     sealed,
     signal_of,
@@ -331,7 +332,7 @@ async def check_handles_on_the_same_data(kit: Kit) -> None:
         await one.commit(commit)
         await two.commit(commit)
         same("claims there", (await two.claim(request_of("w2"))).claims, ())
-        taken = (await two.claim(request_of("w2", dead=("w1",)))).claims[0].thread
+        taken = (await one_claimed(two, request_of("w2", dead=("w1",)))).thread
         late = commit_of(evolve(taken, epoch=1))
         await refused(StaleClaim, "the former claim here", one.commit(late))
         await committed(two, taken)
@@ -357,7 +358,7 @@ async def check_reopen(kit: Kit) -> None:
     async with kit.open() as store:
         same("what is stored", await _look(store), before)
         await committed(store, await thread_at(store))
-        claim = (await store.claim(request_of("w2", dead=("w1",)))).claims[0]
+        claim = await one_claimed(store, request_of("w2", dead=("w1",)))
         same("taken from, positions", (claim.taken_from, [row.n for row in claim.log]), ("w1", [0, 1, 2]))
 
 
