@@ -78,6 +78,7 @@ def test_tools_are_told_of_each_folder(folder: str) -> None:
     tools = PROJECT["tool"]
     assert f"perdure.{folder}" in tools["setuptools"]["packages"]
     assert f"src/perdure/{folder}" in tools["pyright"]["include"]
+    assert f"src/perdure/{folder}" in tools["pyright"]["strict"]
     assert any(f"perdure.{folder}" in layer for layer in tools["importlinter"]["contracts"][0]["layers"])
 
 
