@@ -75,7 +75,9 @@ class MemoryOfStep:
         own = writes.get((namespace.name, key))
         expected = own.expected if own is not None else (await self._seen(namespace, key)).version
         if if_version is not None and own is None and if_version != expected:
-            raise MemoryConflict(f"{where}: version {if_version} was expected and version {expected} is there")
+            raise MemoryConflict(
+                f"{where}: version {if_version} was expected and version {expected} is there"
+            )
         writes[(namespace.name, key)] = PendingWrite(namespace, key, back, expected)
 
     async def update(self, namespace: Namespace[Any], key: str, fn: Callable[[Any], Any], /) -> Any:

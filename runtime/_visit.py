@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 from attrs import define, evolve, field
 
-from perdure.machines import BadUpdate, Failure, Fire, HandlerPlan, NotStorable
+from perdure.machines import BadUpdate, Effect, Failure, Fire, HandlerPlan, NotStorable
 from perdure.stores import MemoryMoved, Micros, StaleClaim, TooLarge
 
 from ._attempt import (
@@ -83,6 +84,8 @@ class VisitRunner:
             raise StaleClaim(f"{visit.where}: the claim was lost")
         for end in ends:
             if isinstance(end, MustPark):
+                if end.parking.reason == "diverged":
+                    await self._ask_about_doubts()
                 raise end.parking
         moved = next((end for end in ends if isinstance(end, Moved)), None)
         if moved is not None:
@@ -133,6 +136,14 @@ class VisitRunner:
             "artifacts": sorted(attempt.artifact_ids),
             "at": visit.env.now(),
         }
+
+    async def _ask_about_doubts(self) -> None:
+        """Before a divergence parks: what can be looked up is; nothing that the code does not ask for is issued."""
+        for record in list(self.visit.book.doubts()):
+            declared = self.visit.definition.calls.get(record.call)
+            if isinstance(declared, Effect) and declared.lookup_fn is not None:
+                with contextlib.suppress(Parking):
+                    await settle_unasked(self.visit, record, lambda work: _intend_again(self.visit, work))
 
     # --- the end ----------------------------------------------------------------------------------
 

@@ -1,0 +1,1 @@
+"""What tests share: a loop with simulated time, and the like."""
