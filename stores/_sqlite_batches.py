@@ -71,7 +71,7 @@ class Batches:
         """Land a batch durably and answer each of its writes, in order."""
         try:
             if all(type(write) is ClaimRequest for write in writes):
-                nothing = self._patiently(lambda: self._look(cast(Sequence[ClaimRequest], writes)))
+                nothing = self._patiently(lambda: self._look(cast("Sequence[ClaimRequest]", writes)))
                 if nothing is not None:
                     return nothing
             try:
@@ -126,7 +126,7 @@ class Batches:
         for plain, group in groupby(writes, is_plain):
             run = list(group)
             if plain:
-                land_together(self._tx, cast(Sequence[Commit], run))
+                land_together(self._tx, cast("Sequence[Commit]", run))
                 answers += [None] * len(run)
             else:
                 answers += [self._judge(write) for write in run]
@@ -164,8 +164,8 @@ class Batches:
                     raise
                 if time.monotonic() > deadline:
                     raise StoreUnavailable(
-                        f"another process has kept {self._path} locked for {PATIENCE:.0f} seconds: end it, or "
-                        "try again later"
+                        f"another process has kept {self._path} locked for {PATIENCE:.0f} seconds: end it, "
+                        "or try again later"
                     ) from error
             time.sleep(pause * random.uniform(0.5, 1.5))
             pause = min(pause * 1.5, 0.005)

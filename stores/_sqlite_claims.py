@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, zip_longest
-from typing import Any, TypeVar
+from operator import itemgetter
+from typing import TypeVar
 
 from attrs import frozen
 
@@ -15,7 +16,7 @@ from ._sqlite_rows import (
     INBOX,
     ITEMS,
     LOG,
-    STATUSES,
+    STATUS_CODES,
     THREAD,
     THREADS,
     Row,
@@ -44,7 +45,7 @@ DUE = f"""SELECT wake, id FROM standing WHERE owner IS NULL AND status = 1 AND w
     AND {FIT} AND crashes < ? ORDER BY wake LIMIT ?"""
 LEFT_BEHIND = f"""SELECT id FROM standing WHERE owner = ? AND {FIT} AND crashes < ?
     AND (status = 0 OR status = 1 AND wake <= ?) ORDER BY id LIMIT ?"""
-SUSPECTS = f"""SELECT id, owner FROM standing WHERE crashes > 0 AND {FIT} AND crashes >= ?
+SUSPECTS = f"""SELECT id, owner FROM standing WHERE {FIT} AND crashes >= ? AND crashes > 0
     AND (status = 0 OR status = 1 AND wake <= ?) ORDER BY id"""
 NEXT_FREE = f"""SELECT wake FROM standing WHERE owner IS NULL AND status = 1 AND wake IS NOT NULL AND {FIT}
     AND NOT (wake <= ? AND crashes >= ?) ORDER BY wake LIMIT 1"""
@@ -53,24 +54,23 @@ NEXT_LEFT = f"""SELECT min(wake) FROM standing WHERE owner = ? AND status = 1 AN
 ONLY = """SELECT s.id, s.owner, s.crashes FROM thread t JOIN standing s ON s.id = t.id
     WHERE t.workspace = ? AND t.thread_id = ? AND s.status <> 3 AND s.machine = ? AND s.version <= ?"""
 
-CHOSEN = "SELECT id, owner, status, crashes, wake, epoch FROM standing WHERE id IN (SELECT value FROM json_each(?))"
+CHOSEN = """SELECT id, owner, status, crashes, wake, epoch FROM standing
+    WHERE id IN (SELECT value FROM json_each(?))"""
 TAKE = "UPDATE standing SET owner = ?, status = 0, epoch = epoch + 1, crashes = ? WHERE id = ?"
 THREADS_OF = f"SELECT s.id, {THREAD} FROM json_each(?) j CROSS JOIN {THREADS} WHERE s.id = j.value"
 LOG_OF = f"""SELECT l.thread, {LOG} FROM json_each(?) j CROSS JOIN standing s ON s.id = j.value
     CROSS JOIN log l ON l.thread = s.id AND l.n >= s.base
-    WHERE l.kind IN (0, 1) OR l.seq = s.seq ORDER BY j.key, l.n"""
-# A base is a checkpoint, where a visit begins; only where it is another row do rows of the visit lie before it.
+    WHERE l.kind IN (0, 1) OR l.seq = s.seq"""
+# A base is a checkpoint, where a visit begins; only where it is another row do rows of the visit lie before.
 EARLIER_OF = f"""SELECT l.thread, {LOG} FROM json_each(?) j CROSS JOIN standing s ON s.id = j.value
     CROSS JOIN log b ON b.thread = s.id AND b.n = s.base AND b.seq = s.seq AND b.kind NOT IN (0, 1)
-    CROSS JOIN log l ON l.thread = s.id AND l.n < s.base WHERE l.seq = s.seq ORDER BY j.key, l.n"""
-ITEMS_OF = f"""SELECT i.thread, {ITEMS} FROM json_each(?) j CROSS JOIN items i ON i.thread = j.value
-    ORDER BY j.key, i.n"""
+    CROSS JOIN log l ON l.thread = s.id AND l.n < s.base WHERE l.seq = s.seq"""
+ITEMS_OF = f"""SELECT i.thread, {ITEMS} FROM json_each(?) j CROSS JOIN items i ON i.thread = j.value"""
 # The first entry beyond the limit is found by the index, so a long inbox costs no more than a short one.
 INBOX_OF = f"""SELECT i.thread, {INBOX} FROM json_each(?) j CROSS JOIN inbox i ON i.thread = j.value
     WHERE i.consumed IS NULL AND i.number < ifnull((
         SELECT x.number FROM inbox x WHERE x.thread = j.value AND x.consumed IS NULL
-        ORDER BY x.number LIMIT 1 OFFSET {INBOX_LIMIT}), 9223372036854775807)
-    ORDER BY j.key, i.number"""
+        ORDER BY x.number LIMIT 1 OFFSET {INBOX_LIMIT}), 9223372036854775807)"""
 
 
 @frozen(kw_only=True)
@@ -187,8 +187,8 @@ def _take(tx: Transaction, request: ClaimRequest, found: Found) -> tuple[Claim, 
     changes: list[Row] = []
     for number, owner, status, crashes, wake, epoch in tx.db.execute(CHOSEN, (chosen,)).fetchall():
         taken_from[number] = owner
-        crashed = owner is not None and STATUSES[status] == "running" and not found.orderly[owner]
-        changes.append((request.worker, crashes + crashed, number))
+        crashed = owner is not None and status == STATUS_CODES["running"] and not found.orderly[owner]
+        changes.append((request.worker, crashes + int(crashed), number))
         tx.note(number, epoch + 1, steady=not crashes and not crashed and wake is None)
     tx.db.executemany(TAKE, changes)
     return _load(tx, found.numbers, chosen, taken_from)
@@ -197,11 +197,11 @@ def _take(tx: Transaction, request: ClaimRequest, found: Found) -> tuple[Claim, 
 def _load(
     tx: Transaction, numbers: Sequence[int], chosen: str, taken_from: Mapping[int, str | None]
 ) -> tuple[Claim, ...]:
-    threads = _read(tx, THREADS_OF, chosen, read_thread)
-    earlier: dict[int, list[LogRow]] = _read(tx, EARLIER_OF, chosen, read_log)
-    logs: dict[int, list[LogRow]] = _read(tx, LOG_OF, chosen, read_log)
-    items: dict[int, list[ItemsRow]] = _read(tx, ITEMS_OF, chosen, read_items)
-    inboxes: dict[int, list[InboxRow]] = _read(tx, INBOX_OF, chosen, read_inbox)
+    threads = _read(tx, THREADS_OF, chosen, 0, read_thread)
+    earlier: dict[int, list[LogRow]] = _read(tx, EARLIER_OF, chosen, 2, read_log)
+    logs: dict[int, list[LogRow]] = _read(tx, LOG_OF, chosen, 2, read_log)
+    items: dict[int, list[ItemsRow]] = _read(tx, ITEMS_OF, chosen, 1, read_items)
+    inboxes: dict[int, list[InboxRow]] = _read(tx, INBOX_OF, chosen, 1, read_inbox)
     claims: list[Claim] = []
     for number in numbers:
         thread = threads[number][0]
@@ -219,9 +219,10 @@ def _load(
 
 
 def _read(
-    tx: Transaction, statement: str, chosen: str, read: Callable[[Sequence[Any]], T]
+    tx: Transaction, statement: str, chosen: str, position: int, read: Callable[[Row], T]
 ) -> dict[int, list[T]]:
+    """Rows by thread, each thread's ordered by one column. To sort them here spares SQLite copying them."""
     rows: dict[int, list[T]] = {}
-    for row in tx.db.execute(statement, (chosen,)):
+    for row in sorted(tx.db.execute(statement, (chosen,)), key=itemgetter(0, position)):
         rows.setdefault(row[0], []).append(read(row[1:]))
     return rows

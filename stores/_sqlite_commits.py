@@ -14,6 +14,7 @@ from ._sqlite_rows import (
     ARTIFACT,
     KEY,
     MEMORY,
+    MESSAGE,
     STATUS_CODES,
     Row,
     artifact_values,
@@ -27,22 +28,25 @@ KNOWN_THREADS = 100_000
 
 FENCE = "WHERE id = ? AND incarnation = ? AND epoch = ? AND n = ? AND owner IS NOT NULL"
 
-GO_ON = f"""UPDATE standing SET state = ?, seq = ?, version = ?, definition = ?, base = ?, reason = ?, note = ?,
-    expires = ?, n = n + 1 {FENCE} AND status = 0 AND crashes = 0 AND wake IS NULL"""
+STANDING = """state = ?, seq = ?, version = ?, definition = ?, base = ?, reason = ?, note = ?, expires = ?,
+    n = n + 1"""
+
+GO_ON = f"""UPDATE standing SET {STANDING} {FENCE} AND status = 0 AND crashes = 0 AND wake IS NULL"""
 """For a thread that runs and goes on running: touches no column that an index has."""
 
-SETTLE = f"""UPDATE standing SET state = ?, seq = ?, version = ?, definition = ?, base = ?, reason = ?, note = ?,
-    expires = ?, n = n + 1, crashes = 0, status = ?, owner = CASE WHEN ? THEN NULL ELSE owner END,
+SETTLE = f"""UPDATE standing SET {STANDING}, crashes = 0, status = ?,
+    owner = CASE WHEN ? THEN NULL ELSE owner END,
     wake = CASE WHEN ? AND inbox > ? THEN min(ifnull(?, ?), ?) ELSE ? END {FENCE}"""
 
-INSERT_LOG = "INSERT INTO log (thread, n, seq, epoch, kind, at, head, salt, payload, schema) VALUES (?,?,?,?,?,?,?,?,?,?)"
+INSERT_LOG = """INSERT INTO log (thread, n, seq, epoch, kind, at, head, salt, payload, schema)
+    VALUES (?,?,?,?,?,?,?,?,?,?)"""
 INSERT_ITEMS = "INSERT INTO items (thread, n, payload, schema) VALUES (?,?,?,?)"
 CONSUME = "UPDATE inbox SET consumed = ? WHERE thread = ? AND number = ?"
 INSERT_ARTIFACT = f"INSERT OR IGNORE INTO artifact ({ARTIFACT}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
 DROP_ARTIFACT = "DELETE FROM artifact WHERE workspace = ? AND id = ? AND incarnation = ?"
 INSERT_OUTBOX = """INSERT INTO outbox (thread, seq, n, workspace, thread_id, kind, payload, schema)
     VALUES (?,?,?,?,?,?,?,?)"""
-INSERT_MESSAGE = """INSERT INTO message (workspace, session, number, thread_id, incarnation, payload, at, schema)
+INSERT_MESSAGE = f"""INSERT INTO message ({MESSAGE})
     SELECT ?1, ?2, ifnull(max(number), 0) + 1, ?3, ?4, ?5, ?6, ?7 FROM message
     WHERE workspace = ?1 AND session = ?2"""
 NEWEST_MEMORY = (
@@ -53,8 +57,8 @@ INSERT_MEMORY = f"INSERT INTO memory ({MEMORY}, newest) VALUES (?,?,?,?,?,?,?,?,
 FIND_KEY = f"SELECT {KEY} FROM effect_key WHERE workspace = ? AND effect = ? AND key = ?"
 INSERT_KEY = f"INSERT INTO effect_key ({KEY}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"
 THIS_KEY = "WHERE workspace = ? AND effect = ? AND key = ? AND incarnation = ? AND seq = ?"
-FIND_STANDING = """SELECT s.id, s.incarnation, s.epoch, s.n, s.owner FROM thread t JOIN standing s ON s.id = t.id
-    WHERE t.workspace = ? AND t.thread_id = ?"""
+FIND_STANDING = """SELECT s.id, s.incarnation, s.epoch, s.n, s.owner
+    FROM thread t JOIN standing s ON s.id = t.id WHERE t.workspace = ? AND t.thread_id = ?"""
 
 
 class Unfit(Exception):
@@ -253,8 +257,8 @@ def _has_landed(tx: Transaction, number: int, commit: Commit) -> bool:
 def _stale(commit: Commit, epoch: int, n: int, owner: str | None) -> str:
     held = f"it is at position {n}, epoch {epoch}, " + (f"held by {owner!r}" if owner else "held by nobody")
     return (
-        f"a write to thread {commit.address.thread_id!r} at position {commit.log.n}, epoch {commit.epoch}, came "
-        f"too late: {held}"
+        f"a commit to thread {commit.address.thread_id!r} at position {commit.log.n}, epoch {commit.epoch}, "
+        f"came too late: {held}"
     )
 
 

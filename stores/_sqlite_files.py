@@ -28,17 +28,39 @@ PRAGMAS = (
 OLDEST = (3, 38)
 """The first SQLite whose JSON functions are always there."""
 
-NETWORK = frozenset(
-    "afpfs afs beegfs ceph cifs coda davfs fuse.ceph fuse.davfs fuse.davfs2 fuse.gcsfuse fuse.glusterfs "
-    "fuse.rclone fuse.s3fs fuse.sshfs gfs gfs2 glusterfs gpfs lustre ncpfs nfs nfs3 nfs4 ocfs2 orangefs "
-    "smb2 smb3 smbfs webdav".split()
+NETWORK = (
+    *(
+        "afpfs",
+        "afs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "coda",
+        "davfs",
+        "gfs",
+        "gfs2",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+    ),
+    *("ncpfs", "nfs", "nfs3", "nfs4", "ocfs2", "orangefs", "smb2", "smb3", "smbfs", "webdav", "fuse.ceph"),
+    *(
+        "fuse.davfs",
+        "fuse.davfs2",
+        "fuse.gcsfuse",
+        "fuse.glusterfs",
+        "fuse.rclone",
+        "fuse.s3fs",
+        "fuse.sshfs",
+    ),
 )
-"""File systems on which processes of several machines would share the file: its log gets corrupted there."""
+"""File systems that several machines share: the write-ahead log gets corrupted there."""
 
-SHARED = frozenset(
-    "9p fuse.grpcfuse fuse.osxfs fuse.vmhgfs-fuse fuse.portal prl_fs vboxsf virtiofs vmhgfs".split()
+SHARED = (
+    *("9p", "fuse.grpcfuse", "fuse.osxfs", "fuse.portal", "fuse.vmhgfs-fuse", "prl_fs", "vboxsf", "virtiofs"),
+    "vmhgfs",
 )
-"""File systems that a virtual machine or container shares with its host: safe on one side only."""
+"""File systems that a virtual machine or container shares with its host: safe from one side only."""
 
 log = logging.getLogger("perdure.stores")
 
@@ -169,7 +191,7 @@ def explain(path: str, error: sqlite3.Error, *, opening: bool = False) -> StoreE
         case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             kind = BadStoreURL if opening else StoreUnavailable
             return kind(
-                f"{path} cannot be opened for writing ({error}): check the permissions of the file and its folder"
+                f"{path} cannot be opened for writing ({error}): check the permissions of it and its folder"
             )
         case sqlite3.SQLITE_FULL:
             return StoreUnavailable(f"the disk that holds {path} is full: make room and try again")

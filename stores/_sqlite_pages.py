@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from attrs import frozen
+import msgspec
+from attrs import evolve, frozen
 
 from ._records import (
     Artifacts,
@@ -30,10 +31,10 @@ from ._sqlite_rows import (
     LOG,
     MEMORY,
     MESSAGE,
+    NEWEST,
     OUTBOX,
     STATUS_CODES,
     THREAD,
-    THREADS,
     WORKER,
     Row,
     read_artifact,
@@ -52,18 +53,26 @@ BIGGEST = 2**63 - 1
 
 NUMBER = "(SELECT id FROM thread WHERE workspace = ? AND thread_id = ?)"
 
-# Positions grow with seq, so the first row of a visit is found by halving, not by reading what lies before.
-FIRST_OF_VISIT = f"""WITH RECURSIVE
-    place (thread, seq) AS (SELECT {NUMBER}, ?),
-    halves (low, high) AS (
-        SELECT 0, (SELECT ifnull(max(n), -1) + 1 FROM log WHERE thread = (SELECT thread FROM place))
+# Positions grow with seq, so where a visit begins and the next one does is found by halving, not by reading
+# what lies before and behind.
+VISIT = f"""WITH RECURSIVE
+    halves (thread, seq, low, high) AS (
+        SELECT id, column1, 0, (SELECT ifnull(max(n), -1) + 1 FROM log WHERE thread = id)
+        FROM thread, (VALUES (?), (?)) WHERE workspace = ? AND thread_id = ?
         UNION ALL
-        SELECT CASE WHEN middle.seq < place.seq THEN middle.n + 1 ELSE low END,
-            CASE WHEN middle.seq < place.seq THEN high ELSE middle.n END
-        FROM halves, place JOIN log middle ON middle.thread = place.thread AND middle.n = (low + high) / 2
-        WHERE low < high)
-    SELECT {LOG} FROM log l WHERE l.thread = (SELECT thread FROM place) AND l.seq = (SELECT seq FROM place)
-        AND l.n >= (SELECT low FROM halves WHERE low >= high)"""
+        SELECT h.thread, h.seq, iif(m.seq < h.seq, m.n + 1, low), iif(m.seq < h.seq, high, m.n)
+        FROM halves h CROSS JOIN log m ON m.thread = h.thread AND m.n = (low + high) / 2 WHERE low < high),
+    visit (thread, first, past) AS MATERIALIZED (
+        SELECT thread, min(low), max(low) FROM halves WHERE low >= high)
+    SELECT {LOG} FROM log l"""
+IN_VISIT = """l.thread = (SELECT thread FROM visit) AND l.n >= (SELECT first FROM visit)
+    AND l.n < (SELECT past FROM visit)"""
+
+# Two parts that an index orders each, which SQLite merges.
+SEEN = f"""SELECT {MESSAGE} FROM (
+    SELECT {MESSAGE} FROM message WHERE workspace = ? AND session = ? AND number <= ?
+    UNION ALL
+    SELECT {MESSAGE} FROM message WHERE workspace = ? AND session = ? AND incarnation = ? AND number > ?)"""
 
 
 @frozen(kw_only=True)
@@ -81,15 +90,13 @@ class Plan:
     """What stands in ``select``."""
     descending: bool = False
     """The first column of the order counts down."""
-    joined: str = " WHERE "
-    """What stands between ``select`` and the first condition."""
 
     def statement(self, after: str | None, limit: int) -> tuple[str, Sequence[Any]]:
         """The statement and its values; one row more than ``limit`` tells whether there are more."""
         conditions = list(self.conditions)
         if after is not None:
             conditions.append(self._behind(after))
-        where = self.joined + " AND ".join(text for text, _ in conditions) if conditions else ""
+        where = " WHERE " + " AND ".join(text for text, _ in conditions) if conditions else ""
         values = [value for _, values in conditions for value in values]
         order = ", ".join(self.order).replace(",", " DESC,", 1 if self.descending else 0)
         return f"{self.select}{where} ORDER BY {order} LIMIT ?", (
@@ -113,21 +120,18 @@ class Plan:
 
 def _parse(after: str, types: Sequence[type]) -> Sequence[Any]:
     try:
-        key: Any = json.loads(after)
-        fits = isinstance(key, list) and [type(part) for part in key] == list(types)
-    except (ValueError, RecursionError):
-        fits, key = False, None
-    if not fits or not all(_is_storable(part) for part in key):
+        key = msgspec.json.decode(after, type=list[str | int])
+    except (msgspec.MsgspecError, UnicodeEncodeError):
+        key = []
+    if [type(part) for part in key] != list(types) or not all(map(_is_storable, key)):
         raise ValueError(
             f"{after[:80]!r} is no cursor of this query: pass on the `next` of its last page, or None"
         )
-    return list(key)
+    return key
 
 
 def _is_storable(part: str | int) -> bool:
-    if isinstance(part, int):
-        return -BIGGEST <= part <= BIGGEST
-    return part.isascii() or not any("\ud800" <= character <= "\udfff" for character in part)
+    return isinstance(part, str) or -BIGGEST <= part <= BIGGEST
 
 
 def plan(query: Query[Any]) -> Plan:
@@ -177,21 +181,26 @@ def _given(*pairs: tuple[str, Any]) -> list[tuple[str, Sequence[Any]]]:
 
 
 def _threads(query: Threads) -> Plan:
-    status = None if query.status is None else STATUS_CODES.get(query.status, -1)
+    conditions = _given(
+        ("t.workspace", query.workspace),
+        ("t.thread_id", query.thread_id),
+        ("s.machine", query.machine),
+        ("s.state", query.state),
+        ("t.session", query.session),
+        ("s.owner", query.owner),
+    )
+    if query.status is not None:
+        # Written out, because only so does it match the condition of the index over parked threads.
+        conditions.append((f"s.status = {STATUS_CODES.get(query.status, -1)}", ()))
+    few = query.owner is not None or query.status == "parked"
+    first, second = ("standing s", "thread t") if few else ("thread t", "standing s")
+    in_one = query.workspace is not None
     return Plan(
-        select=f"SELECT {THREAD} FROM {THREADS}",
-        conditions=_given(
-            ("t.workspace", query.workspace),
-            ("t.thread_id", query.thread_id),
-            ("s.machine", query.machine),
-            ("s.state", query.state),
-            ("s.status", status),
-            ("t.session", query.session),
-            ("s.owner", query.owner),
-        ),
-        order=("t.workspace", "t.thread_id"),
-        types=(str, str),
-        cursor=lambda row: (row.address.workspace, row.address.thread_id),
+        select=f"SELECT {THREAD} FROM {first} CROSS JOIN {second} ON t.id = s.id {NEWEST}",
+        conditions=conditions,
+        order=("t.thread_id",) if in_one else ("t.workspace", "t.thread_id"),
+        types=(str,) if in_one else (str, str),
+        cursor=lambda row: (row.address.workspace, row.address.thread_id)[in_one:],
         read=read_thread,
     )
 
@@ -208,18 +217,11 @@ def _by_position(select: str, table: str, address: Any, column: str, read: Calla
 
 
 def _log(query: Log) -> Plan:
-    if query.seq is None:
-        return _by_position(f"SELECT {LOG} FROM log l", "l", query.address, "n", read_log)
-    return Plan(
-        select=FIRST_OF_VISIT,
-        values=(query.address.workspace, query.address.thread_id, query.seq),
-        conditions=(),
-        order=("l.n",),
-        types=(int,),
-        cursor=lambda row: (row.n,),
-        read=read_log,
-        joined=" AND ",
-    )
+    planned = _by_position(f"SELECT {LOG} FROM log l", "l", query.address, "n", read_log)
+    if query.seq is not None:
+        values = (query.seq, query.seq + 1, query.address.workspace, query.address.thread_id)
+        planned = evolve(planned, select=VISIT, values=values, conditions=[(IN_VISIT, ())])
+    return evolve(planned, conditions=(*planned.conditions, ("l.n > ?", (query.after,))))
 
 
 def _inbox(query: Inbox) -> Plan:
@@ -240,17 +242,19 @@ def _inbox(query: Inbox) -> Plan:
 
 
 def _messages(query: Messages) -> Plan:
-    conditions = _given(("workspace", query.workspace), ("session", query.session))
-    if query.incarnation is not None:
-        conditions.append(("(number <= ? OR incarnation = ?)", (query.since, query.incarnation)))
-    return Plan(
+    session = (query.workspace, query.session)
+    planned = Plan(
         select=f"SELECT {MESSAGE} FROM message",
-        conditions=conditions,
+        conditions=[("workspace = ? AND session = ?", session)],
         order=("number",),
         types=(int,),
         cursor=lambda row: (row.number,),
         read=read_message,
     )
+    if query.incarnation is None:
+        return planned
+    values = (*session, query.since, *session, query.incarnation, query.since)
+    return evolve(planned, select=SEEN, values=values, conditions=())
 
 
 def _memory(query: Memory) -> Plan:
@@ -268,8 +272,10 @@ def _memory(query: Memory) -> Plan:
 
 
 def _artifacts(query: Artifacts) -> Plan:
+    chosen = (("id", query.id), ("blob", query.sha256), ("thread", query.thread_id))
+    index = next((name for name, value in chosen if value is not None), "created")
     return Plan(
-        select=f"SELECT {ARTIFACT} FROM artifact",
+        select=f"SELECT {ARTIFACT} FROM artifact INDEXED BY artifact_{index}",
         conditions=_given(
             ("workspace", query.workspace),
             ("id", query.id),

@@ -25,17 +25,19 @@ from ._records import (
 
 Row = Sequence[Any]
 
+
 STATUSES: tuple[Status, ...] = ("running", "waiting", "parked", "ended")
 KINDS: tuple[LogKind, ...] = ("start", "transition", "record", "park", "resolve")
 """The codes in the file are the positions in these tuples: new ones are added behind."""
 
-STATUS_CODES: dict[Status, int] = {status: code for code, status in enumerate(STATUSES)}
-KIND_CODES: dict[LogKind, int] = {kind: code for code, kind in enumerate(KINDS)}
+STATUS_CODES: dict[str, int] = {status: code for code, status in enumerate(STATUSES)}
+KIND_CODES: dict[str, int] = {kind: code for code, kind in enumerate(KINDS)}
 
 THREAD = """t.workspace, t.thread_id, s.incarnation, s.machine, s.state, s.seq, s.version, s.definition,
     s.status, s.base, s.reason, s.note, s.wake, s.expires, s.n, s.epoch, s.owner, l.head, t.session,
     t.session_since, t.principal, t.parent, t.started, s.crashes, s.inbox, t.created, l.at, s.schema"""
-THREADS = """standing s JOIN thread t ON t.id = s.id JOIN log l ON l.thread = s.id AND l.n = s.n - 1"""
+NEWEST = "CROSS JOIN log l ON l.thread = s.id AND l.n = s.n - 1"
+THREADS = f"standing s JOIN thread t ON t.id = s.id {NEWEST}"
 LOG = "l.seq, l.n, l.epoch, l.kind, l.at, l.head, l.salt, l.payload, l.schema"
 ITEMS = "i.n, i.payload, i.schema"
 INBOX = "i.number, i.id, i.event, i.payload, i.digest, i.at, i.consumed, i.schema"
@@ -58,7 +60,7 @@ def read_thread(row: Row) -> ThreadRow:
             seq=row[5],
             version=row[6],
             definition=row[7],
-            status=STATUSES[row[8]],
+            status=STATUSES[int(row[8])],
             base=row[9],
             reason=row[10],
             note=row[11],
@@ -87,7 +89,7 @@ def read_log(row: Row) -> LogRow:
         seq=row[0],
         n=row[1],
         epoch=row[2],
-        kind=KINDS[row[3]],
+        kind=KINDS[int(row[3])],
         at=row[4],
         head=row[5],
         salt=row[6],

@@ -35,6 +35,7 @@ TABLES: Migration = (
     "CREATE INDEX standing_runnable ON standing (machine) WHERE owner IS NULL AND status = 0",
     """CREATE INDEX standing_due ON standing (machine, wake)
         WHERE owner IS NULL AND status = 1 AND wake IS NOT NULL""",
+    "CREATE INDEX standing_parked ON standing (machine) WHERE status = 2",
     "CREATE INDEX standing_crashed ON standing (machine, crashes) WHERE crashes > 0",
     """CREATE TABLE log (
         thread INTEGER NOT NULL, n INTEGER NOT NULL, seq INTEGER NOT NULL, epoch INTEGER NOT NULL,

@@ -1,4 +1,4 @@
-"""The writes of a SQLite store beside commits: each judges first, then writes, inside the batch's transaction."""
+"""What is written to a SQLite store beside commits: each write judges first, then changes something."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ PENDING = f"""SELECT {INBOX} FROM inbox i WHERE i.thread = ? AND i.consumed IS N
     ORDER BY i.number LIMIT {INBOX_LIMIT}"""
 INSERT_INBOX = """INSERT INTO inbox (thread, number, id, event, payload, digest, at, schema)
     VALUES (?,?,?,?,?,?,?,?)"""
-RECEIVE = """UPDATE standing SET inbox = ?, wake = CASE WHEN status = 1 THEN min(ifnull(wake, ?), ?) ELSE wake END
-    WHERE id = ?"""
+RECEIVE = """UPDATE standing SET inbox = ?,
+    wake = CASE WHEN status = 1 THEN min(ifnull(wake, ?), ?) ELSE wake END WHERE id = ?"""
 RELEASE = """UPDATE standing SET owner = NULL, status = ?,
     wake = CASE WHEN ? AND inbox > ? THEN min(ifnull(?, ?), ?) ELSE ? END
     WHERE id = (SELECT id FROM thread WHERE workspace = ? AND thread_id = ?)
@@ -157,8 +157,8 @@ def deliver(tx: Transaction, signal: Signal) -> Delivered:
         there = read_inbox(row)
         if there.digest != signal.digest:
             raise SignalConflict(
-                f"signal {signal.id!r} of thread {signal.address.thread_id!r} was accepted before with another "
-                f"event or payload (event {there.event!r}): send this one under an id of its own"
+                f"signal {signal.id!r} of thread {signal.address.thread_id!r} was accepted before, as event "
+                f"{there.event!r} or with another payload: send this one under an id of its own"
             )
         return Delivered(row=there, new=False, thread=thread)
     if thread is not None and thread.standing.status == "ended":
