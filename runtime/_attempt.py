@@ -4,248 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
-from attrs import define, field, frozen
+from perdure.machines import Declared, Effect, Fire, HandlerPlan, Keyed, Read
+from perdure.stores import KeyTaken, KeyWrite, MemoryCheck, Micros
 
-from perdure.machines import Declared, Effect, Fire, HandlerPlan, Keyed, NotDone, Read
-from perdure.stores import KeyTaken, KeyWrite, MemoryCheck, MemoryMoved, Micros, StaleClaim
-
-from ._book import EffectRecord, ReadRecord, Signature, family, signature_of
-from ._context import FOREVER, Abandoned, LeaseLost, Parking, Visit
-from ._effects import EffectWork
+from ._book import EffectRecord, Signature, family, signature_of
+from ._context import FOREVER, Parking, Visit
+from ._ends import WEIGHT, Drained, End, Fired, MustPark, Raised
 from ._errors import AttemptTimedOut, CallMisuse
 from ._journal import Entry, raw
-from ._keys import derived_key, digest, explicit_key
+from ._keys import digest
+from ._open_calls import OpenCall, OpenEffect, OpenRead
 
 TURNS_TO_MATCH = 8
 """Loop turns that a strand whose call was just answered has to make its next one, before the attempt is taken
 to have diverged."""
 KEY_POLL = 0.2
 """Seconds between looks at an explicit key that another thread has in doubt."""
-
-
-# --- how an attempt ends --------------------------------------------------------------------------
-
-
-@frozen
-class Fired:
-    fire: Fire
-
-
-@frozen
-class Raised:
-    error: BaseException
-
-
-@frozen
-class MustPark:
-    parking: Parking
-
-
-@frozen
-class Lost:
-    """The claim or the lease is gone: nothing more may be written."""
-
-
-@frozen
-class Drained:
-    """The worker leaves; calls were aborted."""
-
-
-@frozen
-class Preempted:
-    """An event that may interrupt this state has come."""
-
-
-@frozen
-class Moved:
-    """Memory that an intent rests on has changed: the visit runs again."""
-
-    error: MemoryMoved
-
-
-_WEIGHT = (Fired, Raised, Preempted, Drained, Moved, MustPark, Lost)
-End = Fired | Raised | MustPark | Lost | Drained | Preempted | Moved
-
-
-@define(eq=False)
-class OpenCall:
-    """A call that the handler has registered."""
-
-    attempt: Attempt
-    label: str
-    signature: Signature
-    occurrence: int
-    awaited: bool = False
-    finished: bool = False
-    waits: bool = False
-    """It would issue a new key while its lane holds a record that nothing has matched."""
-    task: asyncio.Task[Any] | None = None
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        if self.awaited:
-            raise CallMisuse(f"{self.label}: this call was awaited already; call again for another one")
-        self.awaited = True
-        return self._run().__await__()
-
-    async def _run(self) -> Any:
-        raise NotImplementedError
-
-    def answered(self) -> None:
-        """The handler has its answer."""
-        self.finished = True
-        self.attempt.calls_answered += 1
-        self.attempt.look_for_divergence()
-
-
-@define(eq=False)
-class OpenRead(OpenCall):
-    """A read; it runs in the strand that awaits it, and is cancelled with it."""
-
-    kept: bool = field(kw_only=True)
-    perform: Callable[[], Awaitable[tuple[bytes, Any]]] = field(kw_only=True)
-    """Ask outside: the answer, encoded and as it is read back."""
-    decode: Callable[[bytes], Any] = field(kw_only=True)
-    young: Callable[[Micros], bool] | None = field(default=None, kw_only=True)
-    """Whether an unpinned answer of that age may be served again after a resume."""
-    record: ReadRecord | None = field(default=None, kw_only=True)
-
-    async def _run(self) -> Any:
-        self.task = asyncio.current_task()
-        try:
-            served = self._served()
-            if served is not None:
-                return self.decode(served)
-            encoded, value = await self.perform()
-            self._recorded(encoded)
-            return value
-        finally:
-            self.answered()
-
-    def _served(self) -> bytes | None:
-        record, visit = self.record, self.attempt.visit
-        if record is None or record.value is None:
-            return None
-        if record.kept or visit.book.pinned(record):
-            return record.value
-        if self.young is None:
-            return None
-        if record.reused is None:
-            fresh = self.young(record.at)
-            visit.note({"k": "reuse", "id": record.id, "fresh": fresh, "at": visit.env.now()})
-        return record.value if record.reused else None
-
-    def _recorded(self, encoded: bytes) -> None:
-        visit = self.attempt.visit
-        lane, call, arguments = self.signature
-        entry: Entry = {
-            "k": "read",
-            "id": visit.book.allot(),
-            "lane": lane,
-            "call": call,
-            "args": raw(arguments),
-            "occ": self.occurrence,
-            "value": raw(encoded),
-            "at": visit.env.now(),
-        }
-        if self.kept:
-            entry["kept"] = True
-            visit.note_behind(entry)
-        else:
-            self.attempt.unrecorded.append(entry)
-
-
-@define(eq=False)
-class OpenEffect(OpenCall):
-    """An effect; it runs in a task of the runtime's, whatever becomes of the strand that awaits it."""
-
-    effect: Effect[Any, ..., Any] = field(kw_only=True)
-    values: dict[str, Any] = field(kw_only=True)
-    explicit: str | None = field(kw_only=True)
-    record: EffectRecord | None = field(kw_only=True)
-    wire: int = field(kw_only=True)
-    registered_after: int = field(kw_only=True)
-    """How many calls the handler had seen answered when it registered this one."""
-    answered_as: int | None = None
-    """Which answer of the attempt its NotDone was."""
-    work: EffectWork | None = None
-    intended: Micros | None = None
-
-    async def _run(self) -> Any:
-        record = self.record
-        if record is None or record.outcome not in ("done", "not done"):
-            if self.task is None:
-                self.task = asyncio.get_running_loop().create_task(self._complete())
-            record = await asyncio.shield(self.task)
-            if record is None:
-                await asyncio.get_running_loop().create_future()  # the attempt is being stopped
-        assert record is not None
-        self.answered()
-        if record.outcome == "not done":
-            self.answered_as = self.attempt.calls_answered
-            self.attempt.release_wire(self)
-            raise NotDone(record.error)
-        assert record.value is not None
-        visit = self.attempt.visit
-        return self.effect.result.decode(record.value, f"{visit.where}: {self.effect.label}: recorded result")
-
-    async def _complete(self) -> EffectRecord | None:
-        """None where the attempt has to stop instead of going on with an answer."""
-        attempt = self.attempt
-        self.work = EffectWork(attempt.visit, self.effect, self.values, self.record)
-        try:
-            if self.record is None:
-                await attempt.until_matched(self)
-            return await self.work.complete(lambda _: attempt.intend(self))
-        except Parking as parking:
-            attempt.stop(MustPark(parking))
-        except (StaleClaim, LeaseLost):
-            attempt.stop(Lost())
-        except MemoryMoved as error:
-            attempt.stop(Moved(error))
-        except Abandoned:
-            attempt.stop(Drained())
-        except Exception as error:
-            attempt.stop(Raised(error))
-        finally:
-            self.finished = True
-            attempt.changed()
-        return None
-
-    def intent(self, not_after: Micros, now: Micros) -> Entry:
-        """The journal's entry for the next issue."""
-        visit, record = self.attempt.visit, self.record
-        lane, _, arguments = self.signature
-        entry: Entry = {
-            "k": "intent",
-            "id": visit.book.allot() if record is None else record.id,
-            "lane": lane,
-            "call": self.effect.name,
-            "args": raw(arguments),
-            "occ": self.occurrence,
-            "wire": self.wire,
-            "key": self.key,
-            "not_after": not_after,
-            "settle": int(self.effect.settle.total_seconds() * 1e6),
-            "worker": visit.ledger.worker,
-            "at": now,
-        }
-        if self.explicit is not None:
-            entry["explicit"] = self.explicit
-        return entry
-
-    @property
-    def key(self) -> str:
-        visit = self.attempt.visit
-        if self.record is not None:
-            return self.record.key
-        if self.explicit is not None:
-            return explicit_key(visit.row.address.workspace, self.effect.name, self.explicit)
-        lane, _, arguments = self.signature
-        name = self.effect.name
-        return derived_key(visit.row.incarnation, visit.seq, lane, name, arguments, self.wire)
 
 
 class Attempt:
@@ -548,7 +325,7 @@ class Attempt:
         """End the attempt. A weightier reason overrides one that came before it."""
         if not self._over.done():
             self._over.set_result(end)
-        elif _WEIGHT.index(type(end)) > _WEIGHT.index(type(self._over.result())):
+        elif WEIGHT.index(type(end)) > WEIGHT.index(type(self._over.result())):
             self._over = asyncio.get_running_loop().create_future()
             self._over.set_result(end)
 

@@ -13,20 +13,11 @@ from attrs import define, evolve, field
 from perdure.machines import BadUpdate, Effect, Failure, Fire, HandlerPlan, NotStorable
 from perdure.stores import MemoryMoved, Micros, StaleClaim, TooLarge
 
-from ._attempt import (
-    Attempt,
-    Drained,
-    End,
-    Fired,
-    Lost,
-    Moved,
-    MustPark,
-    Preempted,
-    Raised,
-)
+from ._attempt import Attempt
 from ._book import EffectRecord
 from ._context import Parking, Visit
 from ._effects import EffectWork, settle_unasked
+from ._ends import Drained, End, Fired, Lost, Moved, MustPark, Preempted, Raised
 from ._errors import CallMisuse, GuardRefused, PerdureError
 from ._journal import Entry, describe_error, raw
 from ._ledger import Conclusion
