@@ -1,0 +1,108 @@
+"""What perdure.stores offers is pinned: a name that comes or goes does so on purpose."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import perdure.stores
+from perdure.stores import MemoryStore, SQLiteStore, Store, contract
+
+NAMES = {
+    "MAX_BODY",
+    "MAX_ID",
+    "MAX_NAME",
+    "MAX_OUTSIDE",
+    "MAX_WORKSPACE",
+    "SCHEMA",
+    "Address",
+    "ArtifactRow",
+    "Artifacts",
+    "BadStoreURL",
+    "Claim",
+    "ClaimRequest",
+    "Claimed",
+    "Commit",
+    "Delivered",
+    "Inbox",
+    "InboxRow",
+    "Items",
+    "ItemsRow",
+    "KeyRow",
+    "KeyTaken",
+    "KeyWrite",
+    "Keys",
+    "Log",
+    "LogKind",
+    "LogRow",
+    "Memory",
+    "MemoryCheck",
+    "MemoryMoved",
+    "MemoryRow",
+    "MemoryStore",
+    "MemoryWrite",
+    "MessageRow",
+    "Messages",
+    "Micros",
+    "Outbox",
+    "OutboxRow",
+    "OutcomeUnknown",
+    "Page",
+    "Query",
+    "Release",
+    "SQLiteStore",
+    "Signal",
+    "SignalConflict",
+    "StaleClaim",
+    "Standing",
+    "Start",
+    "Started",
+    "Status",
+    "Store",
+    "StoreError",
+    "StoreUnavailable",
+    "StoreUnreadable",
+    "ThreadEnded",
+    "ThreadRow",
+    "Threads",
+    "TooLarge",
+    "WorkerRow",
+    "Workers",
+    "check_name",
+    "open_store",
+    "system_clock",
+}
+
+
+def test_public_names_are_the_pinned_ones() -> None:
+    assert set(perdure.stores.__all__) == NAMES
+    assert len(perdure.stores.__all__) == len(NAMES)
+    assert [name for name in NAMES if not hasattr(perdure.stores, name)] == []
+
+
+def test_public_names_of_the_contract_are_the_pinned_ones() -> None:
+    assert set(contract.__all__) == {"CHECKS", "Check", "Clock", "ContractBroken", "Kit"}
+
+
+def methods_of(store: type) -> set[str]:
+    return {name for name in vars(store) if not name.startswith("_")} | {"__aenter__", "__aexit__"}
+
+
+def test_the_seam_has_at_most_twelve_methods_and_every_store_has_those_alone() -> None:
+    seam = methods_of(Store)
+    assert len(seam) <= 12
+    for store in (MemoryStore, SQLiteStore):
+        assert methods_of(store) == seam
+        for name in seam:
+            assert list(inspect.signature(getattr(store, name)).parameters) == list(
+                inspect.signature(getattr(Store, name)).parameters
+            )
+
+
+def test_the_contract_runs_without_a_test_framework() -> None:
+    code = (
+        "import sys, perdure.stores.contract; print({'pytest', 'hypothesis', '_pytest'} & set(sys.modules))"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "set()"
