@@ -51,9 +51,10 @@ def _member(class_: type, field: Any, types: Mapping[str, Any]) -> Member:
     return Member(name=field.name, type=types[field.name], required=required)
 
 
-def of_class(class_: type, name: str, members: Mapping[str, Shape], required: Sequence[str]) -> Shape:
-    """The shape of a record class whose fields have the shapes ``members``."""
-    as_dict, load = _converters(class_, members)
+def of_class(type_: Any, name: str, members: Mapping[str, Shape], required: Sequence[str]) -> Shape:
+    """The shape of a record class, or of a generic one with its parameters, from those of its fields."""
+    class_ = get_origin(type_) or type_
+    as_dict, load = _converters(type_, class_, members)
 
     def parts_of(value: Any) -> Parts:
         return [(f".{field}", shape, getattr(value, field)) for field, shape in members.items()]
@@ -64,7 +65,7 @@ def of_class(class_: type, name: str, members: Mapping[str, Shape], required: Se
         return [(f".{field}", shape, plain[field]) for field, shape in members.items() if field in plain]
 
     def schema(schemas: Schemas) -> dict[str, Any]:
-        return schemas.reference((class_, name), name, lambda inner: _schema(members, required, inner))
+        return schemas.reference(type_, name, lambda inner: _schema(members, required, inner))
 
     return Shape(
         name=name,
@@ -81,17 +82,17 @@ def of_class(class_: type, name: str, members: Mapping[str, Shape], required: Se
 
 
 def _converters(
-    class_: type, members: Mapping[str, Shape]
+    type_: Any, class_: type, members: Mapping[str, Shape]
 ) -> tuple[Callable[[Any], dict[str, Any]], Callable[..., Any]]:
     converter = make_converter(detailed_validation=False)
     hooks: dict[str, Any] = {
         field: override(struct_hook=shape.load, unstruct_hook=shape.dump) for field, shape in members.items()
     }
     as_dict: Callable[[Any], dict[str, Any]] = make_dict_unstructure_fn(
-        class_, converter, _cattrs_use_linecache=False, **hooks
+        type_, converter, _cattrs_use_linecache=False, **hooks
     )
     structure = cast("Any", make_dict_structure_fn)(
-        class_,
+        type_,
         converter,
         _cattrs_forbid_extra_keys=True,
         _cattrs_detailed_validation=False,
@@ -148,8 +149,9 @@ def _schema(members: Mapping[str, Shape], required: Sequence[str], schemas: Sche
 
 
 def is_frozen(class_: Any) -> bool:
-    if dataclasses.is_dataclass(class_):
-        return bool(class_.__dataclass_params__.frozen)
+    parameters: Any = getattr(class_, "__dataclass_params__", None)
+    if parameters is not None:
+        return bool(parameters.frozen)
     fields: tuple[Any, ...] = attrs.fields(class_)
     # attrs says so from 25.4 on alone; every version refuses the assignment.
     try:

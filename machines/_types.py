@@ -143,8 +143,7 @@ class Compiler:
         members = members_of(type_)
         shapes = {member.name: self._part(member.type, f".{member.name}") for member in members}
         required = [member.name for member in members if member.required]
-        class_ = get_origin(type_) or type_
-        made = of_class(class_, type_name(type_), shapes, required)
+        made = of_class(type_, type_name(type_), shapes, required)
         self._open[type_] = made
         return made
 
@@ -209,7 +208,7 @@ def _advice(type_: Any, origin: Any) -> str:
     if type_ in _BARE:
         return f"say what it holds: {_BARE[type_]}"
     class_ = origin or type_
-    if isinstance(class_, type):
+    if isinstance(class_, type) and not typing.is_typeddict(class_):
         for known in class_.__mro__[:-1]:
             if known in _ADVICE:
                 return _ADVICE[known]
