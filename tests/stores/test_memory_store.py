@@ -11,13 +11,13 @@ import pytest
 
 from perdure.stores import Log, MemoryStore, StaleClaim, Store, system_clock
 from perdure.stores._contract_make import address_of, after, commit_of, request_of, signal_of, start_of
-from perdure.stores.contract import CHECKS, Clock, Kit
+from perdure.stores.contract import CHECKS, Check, Clock, Kit
 
 T = TypeVar("T")
 
 
 def driven(work: Coroutine[Any, Any, T]) -> T:
-    """What the coroutine returns, driven by hand: without an event loop there are no timers and no threads."""
+    """What the coroutine returns, driven by hand: without a loop there are no timers and no threads."""
     while True:
         try:
             assert work.send(None) is None
@@ -25,10 +25,11 @@ def driven(work: Coroutine[Any, Any, T]) -> T:
             return done.value
 
 
-@pytest.mark.parametrize(
-    "check", [c for c in CHECKS if c.name.startswith(("atomic", "claim", "paging"))], ids=str
-)
-def test_it_needs_no_event_loop(check: Any) -> None:
+HERE = [check for check in CHECKS if check.name.startswith(("atomic", "claim", "paging"))]
+
+
+@pytest.mark.parametrize("check", HERE, ids=lambda check: check.name)
+def test_it_needs_no_event_loop(check: Check) -> None:
     clock = Clock()
     store = MemoryStore(clock)
     before = threading.active_count()
