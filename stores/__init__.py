@@ -14,7 +14,7 @@ from ._errors import (
     ThreadEnded,
     TooLarge,
 )
-from ._limits import MAX_BODY, MAX_ID, MAX_NAME, MAX_OUTSIDE, MAX_WORKSPACE
+from ._limits import MAX_BODY, MAX_ID, MAX_NAME, MAX_OUTSIDE, MAX_WORKSPACE, check_name
 from ._memory import MemoryStore
 from ._records import (
     SCHEMA,
@@ -122,6 +122,7 @@ __all__ = [
     "TooLarge",
     "WorkerRow",
     "Workers",
+    "check_name",
     "open_store",
     "system_clock",
 ]

@@ -104,7 +104,8 @@ def _threads(tables: Tables, query: Threads) -> Iterable[ThreadRow]:
 
 
 def _log(tables: Tables, query: Log) -> Iterable[LogRow]:
-    return (row for row in tables.log[query.address] if query.seq in (None, row.seq))
+    rows = (row for row in tables.log[query.address] if row.n > query.after)
+    return (row for row in rows if query.seq in (None, row.seq))
 
 
 def _items(tables: Tables, query: Items) -> Iterable[ItemsRow]:

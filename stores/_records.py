@@ -481,6 +481,8 @@ class Log(Query[LogRow]):
 
     address: Address
     seq: int | None = None
+    after: int = -1
+    """Only rows at a greater position."""
 
 
 @frozen(kw_only=True)
