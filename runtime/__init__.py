@@ -1,4 +1,4 @@
-"""The engine: it claims threads, runs their steps, settles doubts, and looks after the inbox, timers and memory."""
+"""The engine: it claims threads, runs their steps, settles doubts, and keeps inbox, timers and memory."""
 
 from ._client import Client, Ended, Thread
 from ._errors import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 from perdure.machines import Declared, Effect, Fire, HandlerPlan, Keyed, Read
 from perdure.stores import KeyTaken, KeyWrite, MemoryCheck, Micros
@@ -57,11 +57,11 @@ class Attempt:
     ) -> OpenCall:
         """Fix a call's order and match it to its record, at once."""
         explicit = declared.key if isinstance(declared, Keyed) else None
-        call: Any = declared.effect if isinstance(declared, Keyed) else declared
-        if not isinstance(call, Effect | Read):
+        call = cast(Any, declared.effect if isinstance(declared, Keyed) else declared)
+        if not isinstance(call, (Effect, Read)):
             raise CallMisuse(
-                f"{self.visit.where}: step.call was given {declared!r}, which is not a declared call: put @read or "
-                f"@effect on the function and list it in calls="
+                f"{self.visit.where}: step.call was given {declared!r}, which is not a declared call: put "
+                f"@read or @effect on the function and list it in calls="
             )
         if self.visit.definition.calls.get(call.name) is not call:
             raise CallMisuse(
@@ -70,8 +70,8 @@ class Attempt:
         where = f"{self.visit.where}: {call.label}"
         arguments, values = call.arguments(args, kwargs, where)
         if isinstance(call, Read):
-            return self._register_read(lane, call, arguments, values)
-        return self._register_effect(lane, call, arguments, values, explicit)
+            return self._register_read(lane, cast("Read[Any, ..., Any]", call), arguments, values)
+        return self._register_effect(lane, cast("Effect[Any, ..., Any]", call), arguments, values, explicit)
 
     def _occurrence(self, signature: Signature) -> int:
         n = self._counts.get(signature, 0)
@@ -189,7 +189,7 @@ class Attempt:
         call.waits = False
 
     def look_for_divergence(self) -> None:
-        """Once every open call waits and goes on waiting, the attempt asks for what its record does not hold."""
+        """Once every open call waits and goes on waiting, the attempt has diverged from its record."""
         if any(call.waits for call in self.calls):
             self._look(TURNS_TO_MATCH, len(self.calls), self.calls_answered)
 
@@ -289,8 +289,8 @@ class Attempt:
                 row = taken.row
                 if row.arguments != digest(row.salt, call.signature[2]):
                     raise CallMisuse(
-                        f"{visit.where}: {effect.label}: key {call.explicit!r} was used with other arguments by "
-                        f"thread {row.thread_id!r}; one key names one action"
+                        f"{visit.where}: {effect.label}: key {call.explicit!r} was used with other arguments "
+                        f"by thread {row.thread_id!r}; one key names one action"
                     ) from None
                 if row.outcome is not None:
                     self._serve(call, row.outcome)

@@ -324,8 +324,9 @@ def _same_start(thread: ThreadRow, start: Start) -> None:
     if thread.machine != start.machine or thread.started != start.started:
         created = moment(thread.created).isoformat(timespec="seconds")
         raise StartConflict(
-            f"thread {start.address.thread_id!r} in workspace {start.address.workspace!r} was started at {created} "
-            f"with machine {thread.machine!r} and other data: choose another thread_id, or start it with what it has"
+            f"thread {start.address.thread_id!r} in workspace {start.address.workspace!r} was started "
+            f"at {created} with machine {thread.machine!r} and other data: choose another thread_id, "
+            "or start it with what it has"
         )
 
 

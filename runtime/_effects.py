@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import msgspec
 
-from perdure.machines import Absent, Effect, Found, NotDone, NotStorable, Unreadable
+from perdure.machines import UNKNOWN, Absent, Effect, Found, NotDone, NotStorable, Unknown, Unreadable
 from perdure.stores import KeyWrite, Micros
 
 from ._book import EffectRecord
@@ -126,7 +126,7 @@ class EffectWork:
     def _failed(self, record: EffectRecord, error: BaseException) -> None:
         said = describe_error(error)
         self.last_error = f"{said['type']}: {said['message']}"
-        declared = isinstance(error, NotDone) or isinstance(error, self.effect.not_done)
+        declared = isinstance(error, (NotDone, *self.effect.not_done))
         if declared and len(record.unsettled) <= 1:
             self._not_done(record, said["message"] or said["type"], absent=False)
         else:
@@ -203,20 +203,23 @@ class EffectWork:
             await self.sleep(min(wait, max((settled - self.visit.env.now()) / 1e6, FIRST_WAIT)))
             wait = min(2 * wait, LONGEST_WAIT)
 
-    async def _lookup(self, record: EffectRecord) -> Any:
+    async def _lookup(self, record: EffectRecord) -> Found[Any] | Absent | Unknown:
         ask = self.effect.lookup_fn
         assert ask is not None
         seconds = self.effect.deadline.total_seconds()
         deadline = moment(self.visit.env.now() + int(seconds * 1e6))
         call = self.visit.call_context(record.key, deadline, record.issues)
         try:
-            return await self._within(seconds, lambda: ask(call, **self.values))
+            answer: Found[Any] | Absent | Unknown = await self._within(
+                seconds, lambda: ask(call, **self.values)
+            )
         except (Abandoned, asyncio.CancelledError):
             raise
         except BaseException as error:
             said = describe_error(error)
             self.last_error = f"lookup: {said['type']}: {said['message']}"
-            return None
+            return UNKNOWN
+        return answer
 
     def _encode_found(self, record: EffectRecord, value: Any) -> bytes:
         try:
@@ -284,8 +287,8 @@ async def settle_unasked(visit: Visit, record: EffectRecord, intend: Intend) -> 
     if not isinstance(declared, Effect):
         raise Parking(
             "in doubt",
-            f"effect {record.call} with key {record.key} is in doubt, and {visit.definition.name} lists no effect "
-            f"of that name: list it in calls=, or give its new name renamed=({record.call!r},)",
+            f"effect {record.call} with key {record.key} is in doubt, and {visit.definition.name} lists no "
+            f"effect of that name: list it in calls=, or give its new name renamed=({record.call!r},)",
             {"id": record.id, "call": record.call, "key": record.key},
         )
     try:

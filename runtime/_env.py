@@ -1,4 +1,4 @@
-"""What the engine takes from outside: time, chance, and whether a process lives. All of it can be simulated."""
+"""What the engine takes from outside: time, chance, and whether a process lives. All can be simulated."""
 
 from __future__ import annotations
 

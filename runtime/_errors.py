@@ -57,4 +57,4 @@ class RuntimeClosed(PerdureError):
 
 
 class CannotResolve(PerdureError):
-    """What was asked of ``resolve`` or ``retry`` does not fit the thread as it stands; nothing was changed."""
+    """What was asked of ``resolve`` or ``retry`` does not fit the thread as it stands; nothing was done."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from attrs import field, frozen
@@ -33,7 +33,7 @@ class Body:
     """Changed fields of a transition, or None."""
     base: Mapping[str, Any] | None = None
     """A whole snapshot of the data, or None."""
-    due: Mapping[str, Micros] = field(factory=dict)
+    due: Mapping[str, Micros] = field(factory=dict[str, Micros])
     """When each timeout of the visit that begins here is due."""
     side: str | None = None
     """Digest of what the commit wrote beside this row."""
@@ -129,11 +129,11 @@ def holds(previous: bytes, row: LogRow) -> bool:
 
 
 def describe_error(error: BaseException) -> dict[str, Any]:
-    """An error as bounded text: type name, message, notes. Never raises, whatever the error's own code does."""
+    """An error as bounded text: type name, message, notes. Never raises, whatever the error's code does."""
     said: dict[str, Any] = {"type": type(error).__qualname__[:200], "message": _text(error)}
-    notes = getattr(error, "__notes__", None)
+    notes: Any = getattr(error, "__notes__", None)
     if isinstance(notes, list) and notes:
-        said["notes"] = [_text(note) for note in notes[:10]]  # pyright: ignore[reportUnknownVariableType]
+        said["notes"] = [_text(note) for note in cast("list[object]", notes)[:10]]
     return said
 
 

@@ -111,7 +111,7 @@ class Ledger:
         self._noted += 1
 
     def note_behind(self, entry: Entry, key: KeyWrite | None = None) -> None:
-        """Add an entry, and what it does to an explicit key, that is written soon, also if nothing else is."""
+        """Add an entry, and what it does to an explicit key: written soon, also if nothing else is."""
         self.note(entry)
         if key is not None:
             self._keys.append(key)

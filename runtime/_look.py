@@ -207,7 +207,8 @@ def decision(e: Entry, entries: list[Entry]) -> str | None:
 async def why(store: Store, definition: Definition | None, row: ThreadRow, now: int) -> str:
     """One paragraph: why the thread is where it is, and what moves it on. Always answers."""
     standing = row.standing
-    where = f"thread {row.address.thread_id!r} of {row.machine} is in state {standing.state!r} at seq {standing.seq}"
+    thread = f"thread {row.address.thread_id!r} of {row.machine}"
+    where = f"{thread} is in state {standing.state!r} at seq {standing.seq}"
     if standing.status == "parked":
         lines = [f"{where}: parked ({standing.reason}). {standing.note}"]
     elif standing.status == "ended":
@@ -216,9 +217,7 @@ async def why(store: Store, definition: Definition | None, row: ThreadRow, now: 
         if left:
             lines.append(f"Signals left in its inbox: {', '.join(r.id for r in left[:10])}.")
     elif definition is None:
-        lines = [
-            f"{where}: {standing.status}. The machine {row.machine!r} is unknown here: no code of it was given."
-        ]
+        lines = [f"{where}: {standing.status}. No code of the machine {row.machine!r} was given."]
     elif row.standing.version > definition.version:
         lines = [f"{where}: needs version >= {row.standing.version}, and this code is {definition.version}."]
     elif standing.status == "waiting":

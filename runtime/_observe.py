@@ -36,7 +36,7 @@ class Observation:
 
 
 class Observer(Protocol):
-    """Is told of every commit after it has landed, and of progress. It must not block; what it raises is logged."""
+    """Is told of every commit that has landed, and of progress. It must not block; its errors are logged."""
 
     def observe(self, seen: Observation, /) -> None: ...
 
@@ -109,9 +109,6 @@ def _fields(seen: Observation) -> dict[str, Any]:
 
 
 def _line(seen: Observation) -> str:
-    said = " ".join(
-        f"{name}={value if isinstance(value, int) else ','.join(value) if isinstance(value, tuple) else value}"
-        for name, value in _fields(seen).items()
-        if value not in (None, ())
-    )
-    return said
+    lists = {"calls": ",".join(seen.calls), "artifacts": ",".join(seen.artifacts)}
+    said = {**_fields(seen), **lists}
+    return " ".join(f"{name}={value}" for name, value in said.items() if value not in (None, ""))

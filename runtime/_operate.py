@@ -23,9 +23,9 @@ from ._progress import current_names
 class Resolution:
     """What an operator says of a parked thread.
 
-    In doubt: ``done`` with the effect's result, or ``not done``. Diverged: ``adopt`` the recorded effect as the
-    outcome of what the code asks for now, ``run`` what the code asks for as a new effect beside it, or ``ignore``
-    the record. ``effect`` is a record's key, where there are several.
+    In doubt: ``done`` with the effect's result, or ``not done``. Diverged: ``adopt`` the recorded effect as
+    the outcome of what the code asks for now, ``run`` what the code asks for as a new effect beside it, or
+    ``ignore`` the record. ``effect`` is a record's key, where there are several.
     """
 
     action: Literal["done", "not done", "adopt", "run", "ignore"]
@@ -71,8 +71,8 @@ def _entries(
     doubts = [*held.book.doubts()]
     if doubts:
         raise CannotResolve(
-            f"thread {thread_id!r}: effect {doubts[0].call} with key {doubts[0].key} is in doubt: say --done or "
-            "--not-done of it first"
+            f"thread {thread_id!r}: effect {doubts[0].call} with key {doubts[0].key} is in doubt: say --done "
+            "or --not-done of it first"
         )
     detail = held.park.get("detail", {})
     held_ids = [h["id"] for h in detail.get("held", ())]
@@ -88,8 +88,8 @@ def _entries(
     asked = detail.get("asked", ())
     if len(asked) != 1:
         raise CannotResolve(
-            f"thread {thread_id!r}: the code asks for {len(asked)} further effects, and --adopt needs exactly one: "
-            "use --run or --ignore"
+            f"thread {thread_id!r}: the code asks for {len(asked)} further effects, and --adopt needs "
+            "exactly one: use --run or --ignore"
         )
     (want,) = asked
     adopted: Entry = {
@@ -177,8 +177,8 @@ async def _hold(store: Store, env: Env, plan: Definition, address: Address) -> _
     claimed = await store.claim(request)
     if not claimed.claims:
         raise CannotResolve(
-            f"thread {address.thread_id!r} cannot be claimed now: it needs version >= {row.standing.version} of "
-            f"{plan.name}, or somebody else is at it"
+            f"thread {address.thread_id!r} cannot be claimed now: it needs version >= "
+            f"{row.standing.version} of {plan.name}, or somebody else is at it"
         )
     return _read(store, env, plan, claimed.claims[0], row.standing, request.worker)
 

@@ -62,8 +62,8 @@ async def load(store: Store, definition: Definition, claim: Claim) -> Progress:
         ) from error
     if thread.standing.state not in definition.states:
         raise Unreadable(
-            f"thread {thread.address.thread_id!r} is in state {thread.standing.state!r}, which {definition.name} "
-            f"version {definition.version} does not have"
+            f"thread {thread.address.thread_id!r} is in state {thread.standing.state!r}, which "
+            f"{definition.name} version {definition.version} does not have"
         )
     return progress
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from types import TracebackType
@@ -83,7 +83,7 @@ class Runtime(Generic[X]):
             await stack.aclose()
 
     @asynccontextmanager
-    async def client(self) -> AsyncIterator[Client]:
+    async def client(self) -> AsyncGenerator[Client]:
         """A client without a worker: nothing is run in this process."""
         async with AsyncExitStack() as stack:
             store, artifacts = await self._open(stack)

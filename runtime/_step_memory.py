@@ -124,9 +124,10 @@ class MemoryOfStep:
             stale = verified is None or now - verified > max_age
             return (b"true" if stale else b"false"), stale
 
-        judged: bool = await self._plain(
-            "memory.stale", [namespace.name, key], perform, lambda stored: stored == b"true"
-        )
+        def decode(stored: bytes) -> bool:
+            return stored == b"true"
+
+        judged: bool = await self._plain("memory.stale", [namespace.name, key], perform, decode)
         return judged
 
     async def _plain(self, call: str, arguments: list[str], perform: Any, decode: Any) -> Any:

@@ -50,7 +50,8 @@ def judge(visit: Visit, event: str, data: Any) -> Row | None:
             said = describe_error(error)
             raise Parking(
                 "failed",
-                f"{visit.where}: guard {row.guard_name} of event {event!r} raised {said['type']}: {said['message']}",
+                f"{visit.where}: guard {row.guard_name} of event {event!r} raised "
+                f"{said['type']}: {said['message']}",
             ) from error
         if allowed:
             return row
@@ -215,7 +216,7 @@ def _value(visit: Visit, pending: PendingWrite, row: Any) -> Any:
 
 
 async def _take_in(visit: Visit, pending: Sequence[PendingWrite], moved: MemoryMoved) -> list[MemoryWrite]:
-    """The writes again, over what has changed: updates re-applied, merge rules asked; else it is a conflict."""
+    """The writes again, over what has changed: updates re-applied, merge rules asked; else a conflict."""
     changed = {(row.namespace, row.key): row for row in moved.rows}
     mine = {(write.namespace.name, write.key) for write in pending}
     if moved.missing or not changed.keys() <= mine:
@@ -248,8 +249,8 @@ def merged_memory(lanes: Sequence[tuple[str, Mapping[tuple[str, str], PendingWri
                 before[1].value = write.namespace.merge(before[1].value, write.value)
             else:
                 raise PerdureError(
-                    f"branches {before[0]!r} and {lane!r} both write memory {'/'.join(where)}: give the namespace "
-                    "merge=, or use update in both"
+                    f"branches {before[0]!r} and {lane!r} both write memory {'/'.join(where)}: give the "
+                    "namespace merge=, or use update in both"
                 )
     return [write for _, write in together.values()]
 

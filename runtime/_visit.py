@@ -129,7 +129,7 @@ class VisitRunner:
         }
 
     async def _ask_about_doubts(self) -> None:
-        """Before a divergence parks: what can be looked up is; nothing that the code does not ask for is issued."""
+        """Before a divergence parks: what can be looked up is; nothing that nobody asks for is issued."""
         for record in list(self.visit.book.doubts()):
             declared = self.visit.definition.calls.get(record.call)
             if isinstance(declared, Effect) and declared.lookup_fn is not None:
@@ -302,7 +302,7 @@ class VisitRunner:
 
 
 def received(visit: Visit, event: str, receiver: Any, data: Any, payload: Any) -> Mapping[str, object]:
-    """The updates that a receiver makes of what came in; one that raises parks the thread, as a guard does."""
+    """The updates that a receiver makes of what came in; one that raises parks the thread, as guards do."""
     if receiver is None:
         return {}
     try:
@@ -349,6 +349,6 @@ async def _intend_again(visit: Visit, work: EffectWork) -> Micros:
 
 
 def trimmed(read: Entry) -> Entry:
-    """A read as the transition records it: nothing is served from it any more, so its value's size will do."""
+    """A read as the transition records it: nothing is served from it any more, so its size will do."""
     kept = {k: v for k, v in read.items() if k != "value"}
     return {**kept, "size": len(bytes(read["value"]))}
