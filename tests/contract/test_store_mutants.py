@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from attrs import fields as attrs_of
 
 from perdure.stores import (
     Address,
@@ -127,14 +128,16 @@ class DropsDedupe(MemoryStore):
 
 class DropsDedupeBeforeTheStart(DropsDedupe):
     async def deliver(self, signal: Signal, /) -> Delivered:
-        started = signal.address in self._tables.threads
-        return await (super(DropsDedupe, self) if started else super()).deliver(signal)
+        if signal.address in self._tables.threads:
+            return await MemoryStore.deliver(self, signal)
+        return await super().deliver(signal)
 
 
 class ForgetsConsumedSignals(DropsDedupe):
     async def deliver(self, signal: Signal, /) -> Delivered:
-        pending = [row.id for row in self._tables.pending(signal.address)]
-        return await (super(DropsDedupe, self) if signal.id in pending else super()).deliver(signal)
+        if signal.id in [row.id for row in self._tables.pending(signal.address)]:
+            return await MemoryStore.deliver(self, signal)
+        return await super().deliver(signal)
 
 
 class IgnoresTheDigest(MemoryStore):
@@ -184,7 +187,7 @@ class PagesByCount(MemoryStore):
 
 class TakesAnEmptyTextForNoFilter(MemoryStore):
     async def page(self, query: Query[Any], /, *, after: str | None = None, limit: int = 100) -> Page[Any]:
-        fields = {name: None for name in type(query).__slots__ if getattr(query, name, None) == ""}
+        fields = {field.name: None for field in attrs_of(type(query)) if getattr(query, field.name) == ""}
         return await super().page(evolve(query, **fields), after=after, limit=limit)
 
 
@@ -227,7 +230,7 @@ class ListsTheInboxById(MemoryStore):
 class ClaimsTheInboxReversed(MemoryStore):
     async def claim(self, request: ClaimRequest, /) -> Claimed:
         claimed = await super().claim(request)
-        return evolve(claimed, claims=[evolve(claim, inbox=claim.inbox[::-1]) for claim in claimed.claims])
+        return evolve(claimed, claims=tuple(evolve(each, inbox=each.inbox[::-1]) for each in claimed.claims))
 
 
 class ForgetsWhatCameMeanwhile(MemoryStore):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,6 +29,7 @@ from test_store_mutants import (
 from perdure.stores import (
     Address,
     Artifacts,
+    Claim,
     Claimed,
     Commit,
     Inbox,
@@ -107,10 +109,14 @@ key_writes = st.lists(
 Answer = Any
 
 
+def by_id(claim: Claim) -> str:
+    return claim.thread.address.thread_id
+
+
 def settled(answer: Answer) -> Answer:
     """An answer without what the contract leaves open: the order of claims and of what moved."""
     if isinstance(answer, Claimed):
-        return evolve(answer, claims=sorted(answer.claims, key=lambda claim: claim.thread.address.thread_id))
+        return evolve(answer, claims=tuple(sorted(answer.claims, key=by_id)))
     if isinstance(answer, MemoryMoved):
         return MemoryMoved, sorted(answer.rows, key=lambda row: row.key), sorted(answer.missing)
     if isinstance(answer, KeyTaken):
@@ -339,7 +345,7 @@ class Beside(RuleBasedStateMachine):
     @rule(limit=st.sampled_from((1, 3, 100)))
     def look(self, limit: int) -> None:
         for query in everything():
-            self.both(lambda store, query=query: rows(store, query, limit))
+            self.both(partial(rows, query=query, limit=limit))
 
 
 def slipped(commit: Commit, slip: str | None) -> Commit:
