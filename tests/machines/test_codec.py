@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
-from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Optional, TypedDict, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, TypedDict, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -209,7 +209,7 @@ class TestComesBackAsItWas:
             (Literal[1, True, "x", Color.RED], Color.RED),
             (CustomerId, "cust_42"),
             (Annotated[int, "a note"], 3),
-            (Optional[int], None),
+            (int | None, None),
             (int | str, 5),
             (int | str, "5"),
             (int | float, 1),
@@ -532,7 +532,7 @@ class TestTypesAreRefusedWhenDeclared:
     def test_an_annotation_that_names_nothing(self) -> None:
         unknown = attrs.make_class("Unknown", {"x": attrs.field(type="Nowhere")}, frozen=True)
         unknown.__annotations__ = {"x": "Nowhere"}
-        with pytest.raises(DefinitionError, match="annotation of Unknown cannot be resolved.*Nowhere"):
+        with pytest.raises(DefinitionError, match=r"annotation of Unknown cannot be resolved.*Nowhere"):
             codec(unknown, "M.u")
 
 
