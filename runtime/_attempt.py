@@ -11,7 +11,7 @@ from perdure.machines import Declared, Effect, Fire, HandlerPlan, Keyed, Read
 from perdure.stores import KeyTaken, KeyWrite, MemoryCheck, Micros
 
 from ._book import EffectRecord, Signature, family, signature_of
-from ._context import FOREVER, Parking, Visit
+from ._context import FOREVER, Parking, Stopped, Visit
 from ._ends import WEIGHT, Drained, End, Fired, MustPark, Raised
 from ._errors import AttemptTimedOut, CallMisuse
 from ._journal import Entry, raw
@@ -235,9 +235,13 @@ class Attempt:
     async def intend(self, call: OpenEffect) -> Micros:
         """Commit a call's intent together with the reads so far and with what its siblings intend."""
         call.intended = None
+        if self._over.done() and (call.record is None or call.record.outcome == "free"):
+            raise Stopped
         self._intents.append(call)
         async with self._intending:
             if call.intended is None:
+                if call not in self._intents:  # a sibling's commit of it was refused
+                    self._intents.append(call)
                 if call.explicit is None:
                     await self._commit_intents([c for c in self._intents if c.explicit is None])
                 else:
@@ -344,10 +348,13 @@ class Attempt:
         timer = None if limit is None else loop.call_later(limit.total_seconds(), self._expire)
         try:
             await asyncio.shield(self._over)
+            await self._wind_up()
+        except asyncio.CancelledError:
+            self._cancel_everything()
+            raise
         finally:
             if timer is not None:
                 timer.cancel()
-        await self._wind_up()
         end = self._over.result()
         return self._checked(end.fire) if isinstance(end, Fired) else end
 
@@ -384,6 +391,13 @@ class Attempt:
             self._unblock()
             _, rest = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             pending = list(rest)
+
+    def _cancel_everything(self) -> None:
+        """The process ends now: what is left is as after a kill."""
+        strands = [self._task, *(call.task for call in self.calls), *self.background]
+        for strand in strands:
+            if strand is not None:
+                strand.cancel()
 
     def _unblock(self) -> None:
         """A call that waits for its lane to be matched will not be made any more."""

@@ -37,10 +37,11 @@ from ._env import Env
 from ._errors import Parked, SignalRefused, StartConflict, UnknownMachine
 from ._journal import GENESIS, Body, chain, encode_body
 from ._keys import digest
-from ._ledger import send_until_known, side_digest
+from ._ledger import side_digest
 from ._look import StepSeen, find_thread, history, look, pending_signals, rows_of, why
 from ._operate import Resolution, resolve, retry
 from ._progress import Progress, conversation_field, owned_values
+from ._reliable import until_known
 from ._step_artifacts import chunks_of, read_all
 from ._worker import Worker
 
@@ -189,7 +190,7 @@ class Client:
         check_name("thread_id", thread_id, MAX_ID)
         address = Address(workspace=workspace, thread_id=thread_id)
         start, progress = self._prepare(plan, address, data, principal, session or thread_id)
-        started: Started = await send_until_known(lambda: self.store.start(start))
+        started: Started = await until_known(lambda: self.store.start(start))
         if not started.created:
             _same_start(started.thread, start)
         elif started.thread.owner is not None and self._worker is not None:
@@ -298,7 +299,7 @@ class Client:
             address=address, id=id, event=event, payload=encoded, digest=digest(event, encoded)
         )
         try:
-            delivered = await send_until_known(lambda: self.store.deliver(signal))
+            delivered = await until_known(lambda: self.store.deliver(signal))
         except ThreadEnded as error:
             raise SignalRefused(f"{where}: the thread has ended") from error
         if self._worker is not None and delivered.new:
@@ -373,7 +374,7 @@ class Uploads:
                 created=now,
                 expires=None if expires is None else now + round(expires.total_seconds() * 1e6),
             )
-            await send_until_known(lambda: self._store.upload(row))
+            await until_known(lambda: self._store.upload(row))
             await staged.publish()
         return ref
 

@@ -56,6 +56,10 @@ class Abandoned(Exception):
     """A drain's grace is over: the call was aborted, its effect stays in doubt."""
 
 
+class Stopped(Exception):
+    """The attempt is over: what was not issued by then is not issued."""
+
+
 @define
 class Visit:
     """One visit of one state under one claim."""

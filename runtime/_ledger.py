@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
-import anyio
 import msgspec
 from attrs import evolve, field, frozen
 from typing_extensions import Unpack
@@ -24,11 +23,9 @@ from perdure.stores import (
     MemoryCheck,
     MemoryWrite,
     Micros,
-    OutcomeUnknown,
     StaleClaim,
     Standing,
     Store,
-    StoreUnavailable,
     ThreadRow,
 )
 
@@ -36,15 +33,13 @@ from ._env import Env
 from ._journal import Body, Entry, chain, encode_body
 from ._keys import digest
 from ._observe import Observers, observation_of
+from ._reliable import until_known
 
 TURNS_TO_RIDE = 5
 """Loop turns that a note waits for an intent or transition to ride in: a task's end reaches its awaiter in
 three, a gather's in five."""
 RIDE_AT_MOST = 2 * 1024 * 1024
 """Bytes of values that ride in one commit."""
-RESEND_AFTER = 0.05
-"""Seconds before a write without a reply is sent again; doubled up to ``RESEND_AT_MOST``."""
-RESEND_AT_MOST = 2.0
 
 
 class Parts(TypedDict, total=False):
@@ -240,21 +235,10 @@ class Ledger:
 
     async def _send(self, commit: Commit) -> None:
         try:
-            await send_until_known(lambda: self.store.commit(commit))
+            await until_known(lambda: self.store.commit(commit))
         except StaleClaim:
             self.lost = True
             raise
-
-
-async def send_until_known(write: Any) -> Any:
-    """Send the identical write until its outcome is known; it is a no-op where it had landed before."""
-    wait = RESEND_AFTER
-    while True:
-        try:
-            return await write()
-        except (OutcomeUnknown, StoreUnavailable):
-            await anyio.sleep(wait)
-            wait = min(2 * wait, RESEND_AT_MOST)
 
 
 def side_digest(parts: Mapping[str, Any]) -> str | None:

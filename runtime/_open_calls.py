@@ -12,7 +12,7 @@ from perdure.machines import Effect, NotDone
 from perdure.stores import MemoryMoved, Micros, StaleClaim
 
 from ._book import EffectRecord, ReadRecord, Signature
-from ._context import Abandoned, LeaseLost, Parking
+from ._context import Abandoned, LeaseLost, Parking, Stopped
 from ._effects import EffectWork
 from ._ends import Drained, Lost, Moved, MustPark, Raised
 from ._errors import CallMisuse
@@ -160,6 +160,8 @@ class OpenEffect(OpenCall):
             attempt.stop(Moved(error))
         except Abandoned:
             attempt.stop(Drained())
+        except Stopped:
+            pass
         except Exception as error:
             attempt.stop(Raised(error))
         finally:

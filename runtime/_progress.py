@@ -13,6 +13,7 @@ from perdure.stores import Claim, LogRow, Messages, Micros, Store
 
 from ._book import Book
 from ._journal import Body, decode_body
+from ._reliable import page_of
 
 DELTA_OVERHEAD = 200
 """Bytes that reading one more delta costs beside its own, against reading a snapshot."""
@@ -121,7 +122,7 @@ async def _messages(store: Store, definition: Definition, claim: Claim) -> list[
     found: list[bytes] = []
     after: str | None = None
     while True:
-        page = await store.page(query, after=after, limit=1000)
+        page = await page_of(store, query, after=after, limit=1000)
         found += [row.payload for row in page.rows]
         if page.next is None:
             return found

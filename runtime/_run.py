@@ -20,6 +20,7 @@ from perdure.stores import (
     Release,
     StaleClaim,
     Standing,
+    Status,
     Store,
     WorkerRow,
 )
@@ -30,6 +31,7 @@ from ._journal import Entry
 from ._ledger import Conclusion, Ledger
 from ._observe import Observers, observation_of
 from ._progress import Progress, load
+from ._reliable import page_of, until_known
 from ._transition import Transition, commit_transition, preview
 from ._visit import VisitRunner, received, settle_doubts
 
@@ -269,18 +271,7 @@ class Run:
         await self.ledger.flush()
         wake = self._next_due(visit, progress)
         self.ledger.standing = evolve(self.standing, status="waiting", wake=wake)
-        await self.host.store.release(
-            [
-                Release(
-                    address=self.address,
-                    incarnation=self.claim.thread.incarnation,
-                    epoch=self.ledger.epoch,
-                    status="waiting",
-                    wake=wake,
-                    inbox_seen=self.ledger.inbox_seen,
-                )
-            ]
-        )
+        await self._release("waiting", wake)
         self.host.changed(self, "waiting")
         return "waiting"
 
@@ -294,20 +285,20 @@ class Run:
 
     async def _release_running(self) -> Change:
         await self.ledger.flush()
-        await self.host.store.release(
-            [
-                Release(
-                    address=self.address,
-                    incarnation=self.claim.thread.incarnation,
-                    epoch=self.ledger.epoch,
-                    status="running",
-                    wake=None,
-                    inbox_seen=self.ledger.inbox_seen,
-                )
-            ]
-        )
+        await self._release("running", None)
         self.host.changed(self, "drained")
         return "drained"
+
+    async def _release(self, status: Status, wake: Micros | None) -> None:
+        release = Release(
+            address=self.address,
+            incarnation=self.claim.thread.incarnation,
+            epoch=self.ledger.epoch,
+            status=status,
+            wake=wake,
+            inbox_seen=self.ledger.inbox_seen,
+        )
+        await until_known(lambda: self.host.store.release([release]))
 
     # --- events from outside ----------------------------------------------------------------------
 
@@ -369,7 +360,7 @@ class Run:
     async def _refresh_inbox(self) -> None:
         while self._inbox_stale:
             query = Inbox(address=self.address, pending=True, after=self.ledger.inbox_seen)
-            page = await self.host.store.page(query, limit=INBOX_PAGE)
+            page = await page_of(self.host.store, query, limit=INBOX_PAGE)
             self._inbox_stale = page.next is not None
             self._pending += page.rows
             self._see(page.rows)

@@ -16,6 +16,7 @@ from ._attempt import Attempt
 from ._book import signature_of
 from ._context import Visit
 from ._errors import MemoryConflict
+from ._reliable import page_of
 
 
 @define
@@ -141,5 +142,5 @@ class MemoryOfStep:
 async def newest(visit: Visit, namespace: str, key: str) -> MemoryRow | None:
     """The newest version of a key that is there now; a deletion counts as a version without a value."""
     query = Memory(workspace=visit.row.address.workspace, namespace=namespace, key=key)
-    page = await visit.store.page(query, limit=1)
+    page = await page_of(visit.store, query, limit=1)
     return page.rows[0] if page.rows else None

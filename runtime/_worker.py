@@ -21,9 +21,12 @@ from perdure.stores import (
     ClaimRequest,
     InboxRow,
     Micros,
+    Release,
     StaleClaim,
     Store,
     StoreError,
+    ThreadRow,
+    Threads,
     WorkerRow,
     Workers,
 )
@@ -31,8 +34,10 @@ from perdure.stores import (
 from ._context import Parking
 from ._env import Env
 from ._journal import describe_error
+from ._look import rows_of
 from ._observe import Observers, logger
 from ._progress import Progress
+from ._reliable import page_of
 from ._run import Change, Run
 
 CLAIM_BATCH = 200
@@ -77,10 +82,13 @@ class Worker:
     ) -> None:
         self.store = store
         self.artifacts = artifacts
-        self.env = env
+        self.env = evolve(env, now=self.now)
         self.deps = deps
         self.worker = env.token(12).hex()
         self.observers = observers
+        self._clock = env.now
+        self._ahead: Micros = 0
+        """How far the store's clock is ahead of this process's."""
         self._definitions = definitions
         self._options = options
         self._runs: dict[Address, Run] = {}
@@ -96,6 +104,8 @@ class Worker:
         self._suspect: Run | None = None
         self._rows: dict[str, WorkerRow] = {}
         self._look_again = 0.0
+        self._unsure = False
+        """Whether a claim's reply was lost."""
         self._watchers: dict[Address, asyncio.Event] = {}
 
     # --- the process ------------------------------------------------------------------------------
@@ -134,9 +144,14 @@ class Worker:
             await self.store.beat(evolve(self._row, ended=self.env.now()))
         await to_thread.run_sync(self._mark.remove)
 
+    def now(self) -> Micros:
+        """The store's clock, as well as it is known here: what one worker records, others compare with."""
+        return self._clock() + self._ahead
+
     async def _beat(self) -> None:
-        before = asyncio.get_running_loop().time()
-        await self.store.beat(self._row)
+        before, sent = asyncio.get_running_loop().time(), self._clock()
+        at = await self.store.beat(self._row)
+        self._ahead = at - (sent + self._clock()) // 2
         self._lease_until = before + self._options.lease.total_seconds()
 
     async def _beat_on(self) -> None:
@@ -153,14 +168,25 @@ class Worker:
         while not self._draining:
             self._nudge.clear()
             try:
+                if self._unsure:
+                    await self._let_go_of_unknown()
                 busy = await self._claim()
             except StoreError as error:
                 logger.warning("worker %s: cannot claim: %s", self.worker, error)
+                self._unsure = True
                 await anyio.sleep(STORE_PAUSE)
                 continue
             if not busy:
                 with anyio.move_on_after(self._pause()):
                     await self._nudge.wait()
+
+    async def _let_go_of_unknown(self) -> None:
+        """After a claim whose reply was lost: give up what this worker owns and does not run."""
+        query = Threads(owner=self.worker, status="running")
+        async for row in rows_of(self.store, query):
+            if row.address not in self._runs:
+                await self.store.release([released(row)])
+        self._unsure = False
 
     def _pause(self) -> float:
         pause = self._options.poll.total_seconds()
@@ -252,7 +278,7 @@ class Worker:
         known = self._rows.get(worker)
         if known is not None:
             return known
-        page = await self.store.page(Workers(id=worker), limit=1)
+        page = await page_of(self.store, Workers(id=worker), limit=1)
         return page.rows[0] if page.rows else None
 
     def changed(self, run: Run, change: Change) -> None:
@@ -262,9 +288,10 @@ class Worker:
         if wake is not None and (self._next_wake is None or wake < self._next_wake):
             self._next_wake = wake
             self._nudge.set()
-        watcher = self._watchers.pop(run.address, None)
-        if watcher is not None:
-            watcher.set()
+        if change in ("parked", "ended"):
+            watcher = self._watchers.pop(run.address, None)
+            if watcher is not None:
+                watcher.set()
 
     # --- what clients in this process ask -----------------------------------------------------------
 
@@ -286,8 +313,20 @@ class Worker:
         self._nudge.set()
 
     def watcher(self, address: Address) -> asyncio.Event:
-        """Set at the thread's next change in this process."""
+        """Set when the thread parks or ends in this process."""
         return self._watchers.setdefault(address, asyncio.Event())
+
+
+def released(row: ThreadRow) -> Release:
+    """What gives up the claim on a thread that nobody runs, so that it is due at once."""
+    return Release(
+        address=row.address,
+        incarnation=row.incarnation,
+        epoch=row.epoch,
+        status="running",
+        wake=None,
+        inbox_seen=0,
+    )
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
