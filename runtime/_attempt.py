@@ -18,7 +18,7 @@ from ._journal import Entry, raw
 from ._keys import digest
 from ._open_calls import OpenCall, OpenEffect, OpenRead
 
-TURNS_TO_MATCH = 8
+TURNS_TO_MATCH = 20
 """Loop turns that a strand whose call was just answered has to make its next one, before the attempt is taken
 to have diverged."""
 KEY_POLL = 0.2

@@ -131,10 +131,18 @@ def holds(previous: bytes, row: LogRow) -> bool:
 def describe_error(error: BaseException) -> dict[str, Any]:
     """An error as bounded text: type name, message, notes. Never raises, whatever the error's code does."""
     said: dict[str, Any] = {"type": type(error).__qualname__[:200], "message": _text(error)}
-    notes: Any = getattr(error, "__notes__", None)
-    if isinstance(notes, list) and notes:
-        said["notes"] = [_text(note) for note in cast("list[object]", notes)[:10]]
+    notes = _notes(error)
+    if notes:
+        said["notes"] = notes
     return said
+
+
+def _notes(error: BaseException) -> list[str]:
+    try:
+        notes: Any = error.__notes__
+        return [_text(note) for note in cast("list[object]", notes)[:10]]
+    except BaseException:
+        return []
 
 
 def _text(value: object) -> str:
