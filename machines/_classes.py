@@ -11,6 +11,7 @@ import attrs
 from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, override
 from cattrs.preconf.msgspec import make_converter
 
+from ._containers import from_bytes, to_bytes
 from ._record import OWNED
 from ._shape import Misfit, Parts, Refused, Schemas, Shape, describe, identity
 
@@ -104,7 +105,11 @@ def _converters(
         if plain.__class__ is not dict:
             raise Misfit(f"expected an object for {class_.__name__}, found {describe(plain)}")
         try:
-            return structure(plain, class_)
+            value = structure(plain, class_)
+            if len(plain) == len(members):
+                return value
+            # A default may hold a list, and would come back as a tuple once it is stored.
+            return structure(from_bytes(to_bytes(as_dict(value))), class_)
         except Exception as error:
             unknown = [name for name in plain if name not in members]
             if unknown:

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 import attrs
 import msgspec
 
-from ._containers import to_bytes
+from ._containers import from_bytes, to_bytes
 from ._errors import DefinitionError, NotStorable, Unreadable
 from ._shape import Refused, Schemas, Shape, identity, misfit, reason_of, unstorable
 from ._types import Compiler
@@ -18,8 +18,6 @@ T = TypeVar("T")
 
 MAX_BYTES = 16 * 1024 * 1024
 """Bytes that one encoded value may have."""
-
-_from_bytes = msgspec.json.Decoder().decode
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -47,7 +45,7 @@ class Codec(Generic[T]):
         Nothing that the bytes name is imported or run: types come from the declaration alone.
         """
         try:
-            plain = _from_bytes(raw)
+            plain = from_bytes(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Unreadable(f"{where}: the stored bytes are no JSON: {error}") from None
         return self.structure(plain, where)
@@ -73,7 +71,7 @@ class Codec(Generic[T]):
             self._check(value, where)
         try:
             raw = self._write(value)
-            back: T = self._load(_from_bytes(raw), None)
+            back: T = self._load(from_bytes(raw), None)
             same = self.same(value, back)
         except Exception as error:
             self._check(value, where)

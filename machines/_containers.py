@@ -13,6 +13,7 @@ from ._values import FrozenMapping
 
 to_bytes = msgspec.json.Encoder(order="sorted").encode
 """The canonical encoder: compact, the keys of objects sorted."""
+from_bytes = msgspec.json.Decoder().decode
 
 _TUPLE: tuple[type[Any], ...] = (tuple,)
 _ARRAYS: tuple[type[Any], ...] = (tuple, list)

@@ -21,7 +21,7 @@ Raw = msgspec.Raw
 Positions = dict[str, tuple[int, int]]
 
 _read_items = msgspec.json.Decoder(dict[str, list[Raw]]).decode
-_read_change = msgspec.json.Decoder(list[Raw]).decode
+_read_change = msgspec.json.Decoder(tuple[str, Raw]).decode
 _read_count = msgspec.json.Decoder(int).decode
 _read_position = msgspec.json.Decoder(tuple[int, int]).decode
 
@@ -94,10 +94,10 @@ class DataPlan(Generic[D]):
         for name, plan in self.fields.items():
             value = getattr(data, name)
             if plan.kind in ("append", "conversation"):
-                self._append(plan, value, (), changes)
+                self._append(plan, value, (), changes, NotStorable)
             elif plan.codec is not None:
                 changes.raws[name], changes.values[name] = plan.codec.roundtrip(value, f"{self.where}.{name}")
-        return self._merged(data, changes, owned, 0, {})
+        return self._merged(data, changes, owned, 0, {}, NotStorable)
 
     def merge(
         self,
@@ -118,7 +118,7 @@ class DataPlan(Generic[D]):
         for lane, update in updates:
             for name, value in update.items():
                 self._update(self._field(lane, name), lane, value, data, changes)
-        return self._merged(data, changes, owned, n, positions)
+        return self._merged(data, changes, owned, n, positions, BadUpdate)
 
     def base(self, data: D, positions: Mapping[str, tuple[int, int]]) -> dict[str, Raw]:
         """A snapshot of data that this plan returned: values by field, positions for append fields."""
@@ -153,13 +153,15 @@ class DataPlan(Generic[D]):
         }
         for name, raws in stored.items(items).items():
             values[name] = self._decode_all(name, raws)
-        for plan in self.fields.values():
+        missing: list[str] = []
+        for name, plan in self.fields.items():
             if plan.kind == "conversation":
-                values[plan.name] = self._decode_all(plan.name, messages)
-            elif plan.kind == "plain" and plan.name not in values and plan.default is attrs.NOTHING:
-                raise Unreadable(f"{self.where}.{plan.name}: it is not stored, and has no default")
+                values[name] = self._decode_all(name, messages)
             elif plan.kind == "append":
-                values.setdefault(plan.name, ())
+                values.setdefault(name, ())
+            elif plan.kind == "plain" and name not in values:
+                missing.append(name)
+        values.update(self._defaults(missing, values, owned))
         return Loaded(data=self._build(values, owned, Unreadable), positions=stored.positions)
 
     def patch(self, mapping: Mapping[str, Any]) -> dict[str, object]:
@@ -207,7 +209,7 @@ class DataPlan(Generic[D]):
         name = plan.name
         before = changes.lanes.setdefault(name, lane)
         if plan.kind in ("append", "conversation"):
-            self._append(plan, value, changes.values.get(name, getattr(data, name)), changes)
+            self._append(plan, value, changes.values.get(name, getattr(data, name)), changes, BadUpdate)
             return
         if before != lane and plan.reducer is None:
             raise BadUpdate(
@@ -231,15 +233,22 @@ class DataPlan(Generic[D]):
         except Exception as error:
             raise BadUpdate(f"{self.where}.{plan.name}: its reducer raised {reason_of(error)}") from error
 
-    def _append(self, plan: FieldPlan, value: object, old: tuple[Any, ...], changes: _Changes) -> None:
+    def _append(
+        self,
+        plan: FieldPlan,
+        value: Any,
+        old: tuple[Any, ...],
+        changes: _Changes,
+        error: type[Exception],
+    ) -> None:
         if type(value) not in (tuple, list):
-            raise BadUpdate(
-                f"{self.where}.{plan.name}: it accumulates, so that an update is a list or tuple of items "
-                f"to append, not {describe(value)}"
+            raise error(
+                f"{self.where}.{plan.name}: it accumulates, and so takes a list or tuple of items, "
+                f"not {describe(value)}"
             )
         raws: list[bytes] = []
         added: list[Any] = []
-        for i, item in enumerate(value):  # type: ignore[var-annotated, arg-type]
+        for i, item in enumerate(value):
             raw, back = self._codec(plan.name).roundtrip(item, f"{self.where}.{plan.name}[{len(old) + i}]")
             raws.append(raw)
             added.append(back)
@@ -256,13 +265,14 @@ class DataPlan(Generic[D]):
         owned: Mapping[str, object],
         n: int,
         positions: Mapping[str, tuple[int, int]],
+        error: type[Exception],
     ) -> Merged[D]:
         values = {name: getattr(data, name) for name in self._given}
         values.update(changes.values)
-        built = live = self._build(values, owned, BadUpdate)
+        built = live = self._build(values, owned, error)
         if self._ephemeral:
             caches = {name: getattr(data, name) for name in self._ephemeral}
-            live = self._build({**values, **caches, **changes.live}, owned, BadUpdate)
+            live = self._build({**values, **caches, **changes.live}, owned, error)
         delta: dict[str, list[Any]] = {name: ["s", Raw(raw)] for name, raw in changes.raws.items()}
         moved = dict(positions)
         for name, raws in changes.items.items():
@@ -292,6 +302,24 @@ class DataPlan(Generic[D]):
         for name, what in self._owned:
             object.__setattr__(data, name, owned[what])
         return data
+
+    def _defaults(
+        self, names: Sequence[str], values: Mapping[str, Any], owned: Mapping[str, object]
+    ) -> dict[str, Any]:
+        """What fields hold that were not declared yet when the data was stored."""
+        for name in names:
+            if self.fields[name].default is attrs.NOTHING:
+                raise Unreadable(
+                    f"{self.where}.{name}: it is not stored, and has no default: "
+                    "give it one, or write an upcaster"
+                )
+        if not names:
+            return {}
+        draft = self._build(values, owned, Unreadable)
+        return {
+            name: self._codec(name).roundtrip(getattr(draft, name), f"{self.where}.{name}")[1]
+            for name in names
+        }
 
     def _decode_all(self, name: str, raws: Sequence[bytes | Raw]) -> tuple[Any, ...]:
         decode = self._codec(name).decode
@@ -328,13 +356,12 @@ class _Stored:
 
     def take_change(self, n: int, name: str, change: Any) -> None:
         op, what = self._read(name, _read_change, change) if isinstance(change, Raw) else change
-        op = op if isinstance(op, str) else bytes(op).decode().strip('"')
         if (op == "s") != (self._kind(name) == "plain") or op not in ("s", "a", "r"):
             raise Unreadable(f"{self._where}.{name}: its change {op!r} does not fit how it is declared now")
         if op == "s":
             self.raws[name] = what
             return
-        count = what if isinstance(what, int) else self._read(name, _read_count, what)
+        count = self._read(name, _read_count, what) if isinstance(what, Raw) else what
         first, before = self.positions.get(name, (n, 0)) if op == "a" else (n, 0)
         self.positions[name] = (first if before else n, before + count)
 

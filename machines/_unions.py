@@ -86,12 +86,14 @@ class _Choice:
 
 
 def _union(name: str, choices: Sequence[_Choice], tags: dict[str, _Choice]) -> Shape:
+    classes: tuple[type[Any], ...] = tuple(class_ for choice in choices for class_ in choice.shape.classes)
     by_class: dict[type[Any], _Choice] = {
         class_: choice for choice in choices for class_ in choice.shape.classes
     }
     by_form: dict[type[Any], _Choice] = {
         form: choice for choice in choices if choice.tag is None for form in choice.shape.forms
     }
+    forms: frozenset[type[Any]] = frozenset(by_form)
     if float in by_form:
         by_form.setdefault(int, by_form[float])
 
@@ -128,8 +130,8 @@ def _union(name: str, choices: Sequence[_Choice], tags: dict[str, _Choice]) -> S
     leaves = all(choice.shape.is_leaf for choice in choices)
     return Shape(
         name=name,
-        classes=tuple(by_class),
-        forms=frozenset(by_form) | (_TAGGED if tags else frozenset()),
+        classes=classes,
+        forms=forms | _TAGGED if tags else forms,
         load=load,
         dump=identity if untagged else dump,
         same=leaf_same if leaves else same,
