@@ -44,7 +44,7 @@ class _Wire(msgspec.Struct, omit_defaults=True):
     e: str | None = None
     f: str | None = None
     t: str | None = None
-    d: dict[str, list[msgspec.Raw]] | None = None
+    d: dict[str, msgspec.Raw] | None = None
     b: dict[str, msgspec.Raw] | None = None
     due: dict[str, int] = msgspec.field(default_factory=lambda: dict[str, int]())
     s: str | None = None
