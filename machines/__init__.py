@@ -16,9 +16,10 @@ from ._calls import (
     read,
 )
 from ._codec import Codec, codec
-from ._data import DataPlan, FieldPlan, Loaded, Merged
+from ._data import DataPlan, Loaded, Merged
 from ._diagram import diagram
 from ._errors import BadUpdate, DefinitionError, NotStorable, Unreadable
+from ._fields import FieldPlan
 from ._machine import Machine
 from ._parameters import BadCall
 from ._plan import (

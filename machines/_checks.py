@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from itertools import pairwise
+from itertools import combinations, pairwise
 from typing import Any, TypeAlias
 
 from ._calls import Declared, Effect, Keyed, Read, not_errors
@@ -120,39 +120,35 @@ def check_rows(parts: Parts, rows: Sequence[Row], initial: str) -> None:
 
 
 def _check_order(parts: Parts, state: str, leaving: Sequence[Row]) -> None:
-    for event in dict.fromkeys(row.event for row in leaving):
-        rows = [row for row in leaving if row.event == event]
-        for earlier, later in pairwise(rows):
-            if earlier.guard is None:
+    for name in dict.fromkeys(row.event for row in leaving):
+        rows = [row for row in leaving if row.event == name]
+        for before, after in pairwise(rows):
+            if before.guard is None:
                 raise DefinitionError(
-                    f"{parts.label}.{event}: from {state} it always leads to {earlier.dest}, never to "
-                    f"{later.dest}: "
+                    f"{parts.label}.{name}: from {state} it always leads to {before.dest}, never to "
+                    f"{after.dest}: "
                     "put the transition without a guard last"
                 )
-    whole = [event for event in _events(parts, leaving) if _always(event.name, leaving)]
-    for event in whole:
-        for other in _events(parts, leaving):
-            if other is not event and _forestalls(event, other):
+    events = [event for event in parts.events.values() if any(row.event == event.name for row in leaving)]
+    for first, second in combinations(events, 2):
+        for sooner, later in ((first, second), (second, first)):
+            if _forestalls(sooner, later, sooner is first) and _always(sooner.name, leaving):
                 raise DefinitionError(
-                    f"{parts.label}.{other.name}: {event.name} takes {state} before it in every case; "
+                    f"{parts.label}.{later.name}: {sooner.name} takes {state} before it in every case; "
                     "put the narrower or earlier one first, or guard the other"
                 )
-
-
-def _events(parts: Parts, leaving: Iterable[Row]) -> list[Event]:
-    return [parts.events[name] for name in parts.events if any(row.event == name for row in leaving)]
 
 
 def _always(event: str, leaving: Iterable[Row]) -> bool:
     return any(row.event == event and row.guard is None for row in leaving)
 
 
-def _forestalls(first: Event, other: Event) -> bool:
-    if isinstance(first, After) and isinstance(other, After):
-        return first.delay < other.delay
-    if isinstance(first, OnFailure) and isinstance(other, OnFailure):
-        return not first.errors or (
-            bool(other.errors) and all(issubclass(e, first.errors) for e in other.errors)
+def _forestalls(event: Event, other: Event, declared_first: bool) -> bool:
+    if isinstance(event, After) and isinstance(other, After):
+        return event.delay < other.delay or (declared_first and event.delay == other.delay)
+    if declared_first and isinstance(event, OnFailure) and isinstance(other, OnFailure):
+        return not event.errors or bool(
+            other.errors and all(issubclass(e, event.errors) for e in other.errors)
         )
     return False
 

@@ -45,7 +45,7 @@ def compile_machine(
     check_events(parts)
     rows = list(_rows(parts))
     check_rows(parts, rows, initial)
-    data: DataPlan[Any] = DataPlan(parts.data, parts.data_class.__name__)
+    data: DataPlan[Any] = DataPlan(parts.data, f"{parts.label}: {parts.data_class.__name__}")
     check_methods(parts, data)
     table = compiled(parts.states, initial, rows)
     return Definition(

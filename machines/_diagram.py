@@ -54,14 +54,15 @@ def _why(event: EventPlan, state: StatePlan) -> str:
         case "fire":
             return ""
         case "signal":
-            payload = "" if event.payload is None else f" {event.payload.type.__name__}"
+            kind = None if event.payload is None else event.payload.type
+            payload = "" if kind is None else f" {getattr(kind, '__name__', kind)}"
             return f" (signal{payload})"
         case "timeout":
             after = next(timeout.after for timeout in state.timeouts if timeout.event == event.name)
             return f" (after {_duration(after)})"
         case "failure":
             errors = next(failure.errors for failure in state.failures if failure.event == event.name)
-            return " (on " + " or ".join(error.__name__ for error in errors or (Exception,)) + ")"
+            return f" (on {' or '.join(error.__name__ for error in errors) or 'any error'})"
 
 
 def _duration(delay: timedelta) -> str:

@@ -93,10 +93,8 @@ def fits(actual: Any, declared: Any) -> bool:
     """Whether a parameter declared so may be given a value of the class `actual`; true where only a type
     checker can tell."""
     actual, declared = get_origin(actual) or actual, get_origin(declared) or declared
-    if (
-        not isinstance(actual, type)
-        or not isinstance(declared, type)
-        or getattr(declared, "_is_protocol", False)
-    ):
+    if declared is Any or getattr(declared, "_is_protocol", False):
+        return True
+    if not isinstance(actual, type) or not isinstance(declared, type):
         return True
     return issubclass(actual, declared)

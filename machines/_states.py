@@ -78,12 +78,11 @@ class Retry:
 
     def wait_after(self, failed: int, /) -> timedelta:
         """The wait after the `failed`-th failed attempt (counted from 1)."""
-        wait = self.delay
-        for _ in range(failed - 1):
-            if wait >= self.max_delay or self.factor == 1 or not wait:
-                break
-            wait = min(self.max_delay, wait * self.factor)
-        return min(wait, self.max_delay)
+        try:
+            seconds = self.delay.total_seconds() * float(self.factor) ** (failed - 1)
+        except OverflowError:
+            return self.max_delay if self.delay else self.delay
+        return self.max_delay if seconds >= self.max_delay.total_seconds() else timedelta(seconds=seconds)
 
 
 @attrs.frozen(kw_only=True)
