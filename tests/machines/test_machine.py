@@ -394,7 +394,7 @@ class TestTheHash:
     def test_it_changes_with_rows_kinds_and_fields(self) -> None:
         @record
         class Other:
-            n: float = 0
+            n: float = 0.0
 
         def machine(data: Any, back: bool, later: bool) -> str:
             class Same(Machine[data]):
