@@ -6,6 +6,7 @@ import binascii
 import enum
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal, InvalidOperation
 from math import copysign, isfinite
@@ -359,13 +360,11 @@ def _enum(type_: type[enum.Enum]) -> Shape:
 def _flag(type_: type[enum.Flag]) -> Shape:
     def load(plain: Any, _: Any = None) -> enum.Flag:
         if type(plain) is int:
-            try:
+            with suppress(ValueError):
                 value = type_(plain)
-            except ValueError:
-                value = None
-            # Some boundaries drop unknown bits, or return an int.
-            if type(value) is type_ and value.value == plain:
-                return value
+                # Some boundaries drop unknown bits, or return an int.
+                if type(value) is type_ and value.value == plain:
+                    return value
         raise Misfit(f"{describe(plain)} is no combination of {type_.__name__}")
 
     def dump(value: enum.Flag) -> Any:

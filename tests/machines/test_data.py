@@ -257,7 +257,7 @@ class TestLoad:
         first = started(notes=[Note(text="a"), Note(text="b")])
         rows = [(0, first.items or b""), (3, b'{"notes":[{"text":"z","tags":[]}]}')]
         loaded = PLAN.load(
-            wire(first.delta) and {}, [(0, first.delta), (3, {"notes": ["r", 1]})], rows, [], OWNED
+            {}, [(0, first.delta), (3, {"notes": ["r", 1]})], rows, [], OWNED
         )
         assert loaded.data.notes == (Note(text="z", tags=()),)
         assert loaded.positions == {"notes": (3, 1)}
