@@ -16,7 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 TARGETS = ("3.11", "3.13")
-FILES = ("stub.py", "right.py", "wrong.py")
+FILES = ("right.py", "wrong.py")
 MARK = re.compile(r"# WRONG(?: from 3\.(\d+))?$")
 MYPY_LINE = re.compile(r"^(\w+\.py):(\d+): error: (.*)$")
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, assert_type
 
-from stub import Runtime, Thread
-
 from perdure.machines import (
     Absent,
     Accept,
@@ -35,6 +33,7 @@ from perdure.machines import (
     record,
     runtime_owned,
 )
+from perdure.runtime import Runtime, Thread
 
 
 @dataclass

@@ -25,7 +25,6 @@ from right import (
     publish,
     today,
 )
-from stub import Runtime, Thread
 
 from perdure.machines import (
     Absent,
@@ -43,6 +42,7 @@ from perdure.machines import (
     effect,
     read,
 )
+from perdure.runtime import Runtime, Thread
 
 
 class OtherDeps: ...
