@@ -126,16 +126,11 @@ class SQLiteStore:
 
     async def _prepared(self) -> aiosqlite.Connection:
         """A connection to the file in its newest version, however many processes open it at this moment."""
-        path, deadline = self._path, time.monotonic() + PATIENCE
+        deadline = time.monotonic() + PATIENCE
         while True:
-            db = aiosqlite.Connection(lambda: connect(path, PATIENCE), iter_chunk_size=64)
             try:
-                await db
-                await prepare(db, path)
-                await db.execute("PRAGMA query_only = ON")
-                return db
-            except BaseException as error:
-                await _shut(db)
+                return await _open_prepared(self._path)
+            except sqlite3.OperationalError as error:
                 if not is_busy(error) or time.monotonic() > deadline:
                     raise
             await anyio.sleep(0.01)
@@ -148,6 +143,22 @@ class SQLiteStore:
             reads, self._reads = self._reads, None
             if reads is not None:
                 await _shut(reads)
+
+
+async def _open_prepared(path: str) -> aiosqlite.Connection:
+    with anyio.CancelScope(shield=True):
+        # Opened before aiosqlite has it, whose thread would outlive a connection that cannot be opened.
+        opened = await anyio.to_thread.run_sync(connect, path, PATIENCE)
+    db = aiosqlite.Connection(lambda: opened, iter_chunk_size=64)
+    try:
+        with anyio.CancelScope(shield=True):
+            await db
+        await prepare(db, path)
+        await db.execute("PRAGMA query_only = ON")
+    except BaseException:
+        await _shut(db)
+        raise
+    return db
 
 
 async def _shut(db: aiosqlite.Connection) -> None:

@@ -66,8 +66,10 @@ log = logging.getLogger("perdure.stores")
 
 
 def connect(path: str, patience: float) -> sqlite3.Connection:
-    """Open a connection that waits up to ``patience`` seconds for locks."""
-    db = sqlite3.connect(path, timeout=patience, isolation_level=None, cached_statements=256)
+    """Open a connection that waits up to ``patience`` seconds for locks; one thread at a time uses it."""
+    db = sqlite3.connect(
+        path, timeout=patience, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
     try:
         db.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")
         for pragma in PRAGMAS:

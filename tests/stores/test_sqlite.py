@@ -25,6 +25,7 @@ from perdure.stores import (
     Threads,
     TooLarge,
     _sqlite_batches,
+    _sqlite_files,
     _sqlite_writer,
 )
 from perdure.stores._contract_kit import rows
@@ -58,7 +59,7 @@ class Driver:
         self.at: dict[str, Callable[[sqlite3.Connection], object]] = {}
         """Called once, in place of the statement that begins so."""
         self.real: list[sqlite3.Connection] = []
-        connect = _sqlite_writer.connect
+        connect = _sqlite_files.connect
 
         def patched(path: str, patience: float) -> Any:
             self.real.append(connect(path, patience))

@@ -58,9 +58,9 @@ class RecordedFile(apsw.VFSFile):
         super().xWrite(data, offset)
         self.events.append(("write", self.suffix, offset, bytes(data)))
 
-    def xTruncate(self, size: int) -> None:  # noqa: N802
-        super().xTruncate(size)
-        self.events.append(("size", self.suffix, size))
+    def xTruncate(self, newsize: int) -> None:  # noqa: N802
+        super().xTruncate(newsize)
+        self.events.append(("size", self.suffix, newsize))
 
     def xSync(self, flags: int) -> None:  # noqa: N802
         super().xSync(flags)
