@@ -51,7 +51,7 @@ class Runtime(Generic[X]):
     ) -> None:
         self.deps = deps
         self.definitions = _by_name(machines)
-        self._store = store
+        self.store = store
         self._artifacts = artifacts
         self._options = WorkerOptions(concurrency=concurrency, lease=lease, grace=grace, poll=poll)
         self._observers = Observers(observers)
@@ -90,13 +90,13 @@ class Runtime(Generic[X]):
             yield Client(store, artifacts, self._env, self.definitions, None)
 
     async def _open(self, stack: AsyncExitStack) -> tuple[Store, ArtifactBackend]:
-        store = open_store(self._store, clock=self._env.now) if isinstance(self._store, str) else self._store
+        store = open_store(self.store, clock=self._env.now) if isinstance(self.store, str) else self.store
         artifacts = self._artifacts
         backend = open_artifacts(artifacts) if isinstance(artifacts, str) else artifacts
         return await stack.enter_async_context(store), await stack.enter_async_context(backend)
 
-    def with_store(self, store: str | Store) -> Runtime[X]:
-        """The same runtime on another store."""
+    def with_store(self, store: str | Store, /, *, observers: Sequence[Observer] = ()) -> Runtime[X]:
+        """The same runtime on another store, with more observers."""
         options = self._options
         return Runtime(
             machines=[d.machine for d in self.definitions.values()],
@@ -107,7 +107,7 @@ class Runtime(Generic[X]):
             lease=options.lease,
             grace=options.grace,
             poll=options.poll,
-            observers=self._observers.given,
+            observers=[*self._observers.given, *observers],
             env=self._env,
         )
 

@@ -1,1 +1,161 @@
-"""perdure: agents as explicit state machines that do not lose their place."""
+"""perdure: agents as explicit state machines that do not lose their place.
+
+Everything that a user's code needs is a name of this module, loaded when it is first asked for. Stores and
+artifact backends of one's own are written against ``perdure.stores`` and ``perdure.artifacts``.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perdure.artifacts import ArtifactError
+    from perdure.machines import (
+        ABSENT,
+        UNKNOWN,
+        Absent,
+        Accept,
+        Append,
+        ArtifactRef,
+        BadCall,
+        BadUpdate,
+        Call,
+        Conversation,
+        DefinitionError,
+        Effect,
+        Ephemeral,
+        Failure,
+        Fire,
+        Found,
+        Machine,
+        Merge,
+        Message,
+        ModelWritable,
+        Namespace,
+        NotDone,
+        NotStorable,
+        Position,
+        Read,
+        Reducer,
+        Retry,
+        State,
+        Step,
+        ToolCall,
+        Unknown,
+        Unreadable,
+        diagram,
+        effect,
+        present,
+        read,
+        record,
+        runtime_owned,
+    )
+    from perdure.runtime import (
+        AttemptTimedOut,
+        CallMisuse,
+        CallSeen,
+        CannotResolve,
+        Client,
+        Ended,
+        GuardRefused,
+        MemoryConflict,
+        NoSuchThread,
+        Observation,
+        Observer,
+        Parked,
+        PerdureError,
+        Resolution,
+        Runtime,
+        RuntimeClosed,
+        SignalRefused,
+        StartConflict,
+        StepSeen,
+        Thread,
+        UnknownMachine,
+    )
+    from perdure.stores import SignalConflict, StoreError, Threads
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ABSENT",
+    "UNKNOWN",
+    "Absent",
+    "Accept",
+    "Append",
+    "ArtifactError",
+    "ArtifactRef",
+    "AttemptTimedOut",
+    "BadCall",
+    "BadUpdate",
+    "Call",
+    "CallMisuse",
+    "CallSeen",
+    "CannotResolve",
+    "Client",
+    "Conversation",
+    "DefinitionError",
+    "Effect",
+    "Ended",
+    "Ephemeral",
+    "Failure",
+    "Fire",
+    "Found",
+    "GuardRefused",
+    "Machine",
+    "MemoryConflict",
+    "Merge",
+    "Message",
+    "ModelWritable",
+    "Namespace",
+    "NoSuchThread",
+    "NotDone",
+    "NotStorable",
+    "Observation",
+    "Observer",
+    "Parked",
+    "PerdureError",
+    "Position",
+    "Read",
+    "Reducer",
+    "Resolution",
+    "Retry",
+    "Runtime",
+    "RuntimeClosed",
+    "SignalConflict",
+    "SignalRefused",
+    "StartConflict",
+    "State",
+    "Step",
+    "StepSeen",
+    "StoreError",
+    "Thread",
+    "Threads",
+    "ToolCall",
+    "Unknown",
+    "UnknownMachine",
+    "Unreadable",
+    "__version__",
+    "diagram",
+    "effect",
+    "present",
+    "read",
+    "record",
+    "runtime_owned",
+]
+
+_FOLDERS = ("machines", "runtime", "stores", "artifacts")
+
+
+def __getattr__(name: str) -> Any:
+    # Importing the engine takes longer than everything else that a short script does, so that it is put off.
+    if name in __all__:
+        for folder in _FOLDERS:
+            module = import_module(f"perdure.{folder}")
+            if hasattr(module, name):
+                globals()[name] = value = getattr(module, name)
+                return value
+    raise AttributeError(f"module 'perdure' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

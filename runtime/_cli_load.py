@@ -1,0 +1,123 @@
+"""What the command line is pointed at: a runtime by its name, a machine, data, a store. Each refusal is a line."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perdure.machines import Definition, NotStorable, Unreadable
+from perdure.stores import MAX_ID, MAX_WORKSPACE, Address, Store, check_name, open_store
+
+from ._errors import PerdureError
+from ._runtime import Runtime
+
+DEFAULT_STORE = "sqlite:///perdure.db"
+
+
+class BadInput(PerdureError):
+    """What the user gave cannot be used; the message is one line that says what to give instead."""
+
+
+def load_runtime(spec: str) -> Runtime[Any]:
+    """The runtime that ``MODULE:NAME`` names, imported from the working directory or what is installed."""
+    module_name, colon, attribute = spec.partition(":")
+    if not colon or not attribute.isidentifier() or not all(p.isidentifier() for p in module_name.split(".")):
+        raise BadInput(f"{spec!r} names no runtime: write MODULE:NAME, as in app:runtime")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    module = _import(module_name)
+    try:
+        found = getattr(module, attribute)
+    except AttributeError:
+        near = ", ".join(n for n, v in vars(module).items() if isinstance(v, Runtime)) or "none"
+        raise BadInput(f"module {module_name!r} has no {attribute!r}; its runtimes: {near}") from None
+    if not isinstance(found, Runtime):
+        raise BadInput(f"{spec!r} is of type {type(found).__name__}, not a Runtime")
+    return found  # pyright: ignore[reportUnknownVariableType]
+
+
+def _import(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise BadInput(
+                f"no module {name!r} in {os.getcwd()!r} or among what is installed ({error.msg})"
+            ) from None
+        raise BadInput(_broken(name, error)) from error
+    except (Exception, SystemExit) as error:
+        raise BadInput(_broken(name, error)) from error
+
+
+def _broken(name: str, error: BaseException) -> str:
+    return f"module {name!r} cannot be imported: {type(error).__name__}: {error}"
+
+
+def machine_of(runtime: Runtime[Any], name: str) -> Definition:
+    """The definition of one of the runtime's machines, by name."""
+    plan = runtime.definitions.get(name)
+    if plan is None:
+        known = ", ".join(sorted(runtime.definitions)) or "none"
+        raise BadInput(f"no machine {name!r} in this runtime; it has: {known}")
+    return plan
+
+
+def address_of(workspace: str, thread_id: str) -> Address:
+    """The address, if it can be one."""
+    check_name("workspace", workspace, MAX_WORKSPACE)
+    check_name("thread_id", thread_id, MAX_ID)
+    return Address(workspace=workspace, thread_id=thread_id)
+
+
+def store_at(url: str | None, runtime: Runtime[Any] | None = None) -> Store:
+    """The store to look into: the one asked for, else the runtime's, else the default; it must be there."""
+    given = url or (DEFAULT_STORE if runtime is None else runtime.store)
+    if not isinstance(given, str):
+        return given
+    store = open_store(given)
+    path = given.partition(":///")[2] if given.lower().startswith("sqlite:") else ""
+    if path and not Path(path).exists():
+        raise BadInput(f"there is no store at {path!r}: name it with --store, or start a thread first")
+    return store
+
+
+def parse(text: str, what: str, kind: Any = msgspec.Raw) -> Any:
+    """JSON from the command line, its values kept as they are written for the codec of their type."""
+    try:
+        return msgspec.json.decode(text.encode(), type=kind)
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
+        raise BadInput(f"{what} is not the JSON that is wanted: {error}") from None
+
+
+def data_from(plan: Definition, text: str) -> Any:
+    """A machine's first data from a JSON object of its fields, each in the form in which it is stored."""
+    given: dict[str, msgspec.Raw] = parse(text, "--data", dict[str, msgspec.Raw])
+    values = {name: _field(plan, name, bytes(value)) for name, value in given.items()}
+    cls = plan.data.cls
+    try:
+        return cls(**values)
+    except TypeError as error:
+        said = str(error).partition("() ")[2] or str(error)
+        raise BadInput(f"--data does not make a {cls.__name__}: {said}") from None
+    except Exception as error:
+        raise BadInput(f"--data: {cls.__name__}: {type(error).__name__}: {error}") from error
+
+
+def _field(plan: Definition, name: str, value: bytes) -> Any:
+    fields = {n: f for n, f in plan.data.fields.items() if f.kind not in ("owned", "ephemeral")}
+    field = fields.get(name)
+    if field is None or field.codec is None:
+        raise BadInput(f"--data: {plan.name} takes no field {name!r}; it takes: {', '.join(fields) or 'none'}")
+    where = f"--data: field {name!r}"
+    try:
+        if field.kind in ("append", "conversation"):
+            items = parse(value.decode(), where, list[msgspec.Raw])
+            return tuple(field.codec.decode(bytes(item), where) for item in items)
+        return field.codec.decode(value, where)
+    except (Unreadable, NotStorable) as error:
+        raise BadInput(str(error)) from None
