@@ -67,7 +67,7 @@ from perdure.stores import (
     WorkerRow,
 )
 
-from .loop import PROCESS, SimLoop, simulate
+from .loop import PROCESS, SimLoop, simulate, simulated
 
 __all__ = [
     "CALLS",
@@ -93,6 +93,7 @@ __all__ = [
     "looked",
     "remembered",
     "simulate",
+    "simulated",
 ]
 
 R = TypeVar("R")
@@ -310,11 +311,16 @@ class Note:
     lines: Annotated[Sequence[str], Append()] = ()
 
 
-Body_ = Callable[[Any, Note, Step[World]], Awaitable[Fire]]
+Handler = Callable[[Any, Note, Step[World]], Awaitable[Any]]
 
 
 def job(
-    body: Body_, *, name: str = "Job", version: int = 1, calls: Sequence[Any] = CALLS, **working_options: Any
+    body: Handler,
+    *,
+    name: str = "Job",
+    version: int = 1,
+    calls: Sequence[Any] = CALLS,
+    **working_options: Any,
 ) -> Any:
     """A machine of one state, ``working``, whose handler is ``body(machine, data, step)``, and ``done``, to
     which its event ``finished`` leads. Made again with another body it is the same machine under other code.
@@ -330,7 +336,8 @@ def job(
 
         @working.handler
         async def work(self, data: Note, step: Step[World]) -> Fire:
-            return await body(self, data, step)
+            fire: Fire = await body(self, data, step)
+            return fire
 
     return Job
 
@@ -597,7 +604,7 @@ class Sim:
         return [_read(entry) for entry in found if kind in (None, entry["k"])]
 
     async def until(
-        self, *statuses: str, thread_id: str = "t", within: timedelta = timedelta(hours=1)
+        self, *statuses: str, thread_id: str = "t", within: timedelta = timedelta(hours=12)
     ) -> ThreadRow:
         """Wait until the thread has one of these statuses: "ended", "parked", "waiting", "running"."""
         return await self.until_row(lambda row: row.standing.status in statuses, thread_id, within)
@@ -606,7 +613,7 @@ class Sim:
         self,
         judge: Callable[[ThreadRow], bool],
         thread_id: str = "t",
-        within: timedelta = timedelta(hours=1),
+        within: timedelta = timedelta(hours=12),
     ) -> ThreadRow:
         """Wait until the thread's row is as it should be."""
         async with asyncio.timeout(within.total_seconds()):
@@ -617,7 +624,7 @@ class Sim:
                     return page.rows[0]
                 await changed.wait()
 
-    async def until_dead(self, engine: Engine, within: timedelta = timedelta(hours=1)) -> None:
+    async def until_dead(self, engine: Engine, within: timedelta = timedelta(hours=12)) -> None:
         """Wait until a fault has killed the process."""
         async with asyncio.timeout(within.total_seconds()):
             await engine.died.wait()

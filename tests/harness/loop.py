@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import inspect
 import selectors
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
@@ -125,3 +127,15 @@ def simulate(main: Callable[[SimLoop], Coroutine[Any, Any, T]]) -> T:
         loop = runner.get_loop()
         assert isinstance(loop, SimLoop)
         return runner.run(buried(loop))
+
+
+def simulated(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run ``async def test_it(loop, ...)`` in simulated time; pytest sees what follows ``loop``."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        simulate(lambda loop: test(loop, *args, **kwargs))
+
+    seen = inspect.signature(test)
+    run.__signature__ = seen.replace(parameters=[*seen.parameters.values()][1:])  # type: ignore[attr-defined]
+    return run
