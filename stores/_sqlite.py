@@ -146,9 +146,8 @@ class SQLiteStore:
 
 
 async def _open_prepared(path: str) -> aiosqlite.Connection:
-    with anyio.CancelScope(shield=True):
-        # Opened before aiosqlite has it, whose thread would outlive a connection that cannot be opened.
-        opened = await anyio.to_thread.run_sync(connect, path, PATIENCE)
+    # Opened before aiosqlite has it, whose thread would outlive a connection that cannot be opened.
+    opened = await anyio.to_thread.run_sync(connect, path, PATIENCE)
     db = aiosqlite.Connection(lambda: opened, iter_chunk_size=64)
     try:
         with anyio.CancelScope(shield=True):

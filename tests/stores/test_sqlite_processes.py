@@ -1,0 +1,72 @@
+"""Several processes on one SQLite file: none sees a lock, none waits for a reader, one creates the tables."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from sqlite_child import spawn
+
+from perdure.stores import Inbox, Log, SQLiteStore, Threads
+from perdure.stores._contract_kit import rows
+from perdure.stores._contract_make import address_of, committed, started
+from perdure.stores._sqlite_schema import MIGRATIONS
+
+pytestmark = pytest.mark.anyio
+
+COMMITS = 200
+
+
+async def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "perdure.db"
+    names = ("a", "b", "c", "d")
+    async with SQLiteStore(path) as store:
+        thread = await started(store, "history")
+        for _ in range(4):
+            thread = await committed(store, thread)
+        # A reader that has begun with the history, and goes on when all the others are done.
+        history = Log(address=thread.address)
+        page = await store.page(history, limit=2)
+        workers = [spawn("work", path, name, COMMITS) for name in names]
+        for worker in workers:
+            out, err = worker.communicate(timeout=60)
+            assert (out, err, worker.returncode) == (b"done\n", b"", 0)
+        for name in names:
+            assert [row.n for row in await rows(store, Log(address=address_of(name)))] == list(
+                range(COMMITS + 1)
+            )
+            assert len(await rows(store, Inbox(address=address_of(name)))) == COMMITS // 10
+        rest = await store.page(history, after=page.next)
+        assert [row.n for row in (*page.rows, *rest.rows)] == list(range(5))
+
+
+async def test_processes_that_open_an_empty_file_at_once_all_come_up(tmp_path: Path) -> None:
+    path = tmp_path / "perdure.db"
+    killed = spawn("stop_half_way", path)
+    openers = [spawn("open_empty", path, f"t{i}") for i in range(9)]
+    try:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == b"half-way\n"
+        for opener in openers:
+            assert opener.stdout is not None
+            assert opener.stdout.readline() == b"ready\n"
+        for opener in openers:
+            assert opener.stdin is not None
+            opener.stdin.write(b"go\n")
+            opener.stdin.flush()
+        killed.kill()
+        killed.communicate()
+        for opener in openers:
+            out, err = opener.communicate(timeout=60)
+            assert (out, err, opener.returncode) == (b"done\n", b"", 0)
+    finally:
+        for process in (killed, *openers):
+            process.kill()
+            process.communicate()
+    async with SQLiteStore(path) as store:
+        assert [row.n for row in await rows(store, Threads())] == [2] * 9
+    db = sqlite3.connect(path)
+    assert db.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+    assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    db.close()
