@@ -191,6 +191,6 @@ def _apply(hint: Any, applied: Mapping[Any, Any]) -> Any:
     if isinstance(hint, TypeVar):
         return applied.get(hint, hint)
     parameters = getattr(hint, "__parameters__", ())
-    if not parameters or isinstance(hint, type):
+    if not parameters or get_origin(hint) is None:
         return hint
     return hint[tuple(applied.get(parameter, parameter) for parameter in parameters)]

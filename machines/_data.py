@@ -252,7 +252,7 @@ class DataPlan(Generic[D]):
             raw, back = self._codec(plan.name).roundtrip(item, f"{self.where}.{plan.name}[{len(old) + i}]")
             raws.append(raw)
             added.append(back)
-        changes.values[plan.name] = (*old, *added)
+        changes.values[plan.name] = old + tuple(added)
         if plan.kind == "conversation":
             changes.messages += raws
         elif raws:

@@ -238,7 +238,7 @@ class TestComesBackAsItWas:
             (Mapping[bytes, int], FrozenMapping({b"\xff": 1})),
             (Mapping[tuple[int, str], Base], FrozenMapping({(1, "a"): Base(size=2)})),
             (Mapping[bool | None, int], FrozenMapping({None: 1, True: 2})),
-            (Mapping[str, int] | str | bytes, FrozenMapping({"$": 1, "value": 2})),
+            (Mapping[str, str] | str | bytes, FrozenMapping({"$": "bytes", "value": "AA=="})),
             (Tree, Tree(name="a", children=(Tree(name="b"),))),
             (Page[int], Page[int](items=(1, 2), total=2)),
             (Page[Sequence[str]], Page(items=(("a",),), total=2)),
@@ -688,3 +688,126 @@ def test_utc_is_written_as_an_offset() -> None:
 def test_an_alias_stands_for_its_type() -> None:
     alias = typing.TypeAliasType("Ids", Sequence[int])
     assert back(alias, [1]) == (1,)
+
+
+@attrs.frozen
+class Nest(Generic[T]):
+    pair: tuple[T, int]
+    group: frozenset[T]
+    page: Page[T] | None
+    lookup: Mapping[str, Sequence[T]]
+
+
+def test_parameters_reach_every_field_of_a_generic_record() -> None:
+    value = Nest(("a", 1), frozenset({"b"}), Page(items=("c",), total=1), FrozenMapping({"d": ("e",)}))
+    assert back(Nest[str], value) == value
+    assert ".page.items[0]: 'c' (str) is no int" in refusal(
+        Nest[int], attrs.evolve(value, pair=(1, 1), group=frozenset({2}))
+    )
+
+
+@record
+class Unsorted:
+    b: int = 1
+    a: int = 2
+
+
+class Dropping(enum.Flag, boundary=enum.CONFORM):
+    A = 1
+
+
+class Ejecting(enum.IntFlag, boundary=enum.EJECT):
+    A = 1
+
+
+class TestSame:
+    """Whether an update changes anything is asked of this alone."""
+
+    @pytest.mark.parametrize(
+        ("type_", "one", "other"),
+        [
+            (int, True, 1),
+            (float, 0.0, -0.0),
+            (float, 1, 1.0),
+            (Decimal, Decimal("1.0"), Decimal("1.00")),
+            (str, Color.RED, "red"),
+            (int | str, True, 1),
+            (int | bool, True, 1),
+            (int | None, None, 0),
+            (int | float, 1, 1.0),
+            (str | Decimal | None, Decimal("1.0"), Decimal("1.00")),
+            (datetime, datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=ZoneInfo("UTC"))),
+            (
+                datetime,
+                datetime(2026, 1, 1, 13, tzinfo=timezone(timedelta(hours=1))),
+                datetime(2026, 1, 1, 12, tzinfo=UTC),
+            ),
+            (datetime, datetime(2026, 1, 1, fold=1), datetime(2026, 1, 1)),
+            (time, time(1, tzinfo=BERLIN), time(1)),
+            (Sequence[int], (True,), (1,)),
+            (Sequence[int], [1, 2], (1,)),
+            (Sequence[float], (0.0,), (-0.0,)),
+            (tuple[int, ...], [1], (1,)),
+            (tuple[int, str], (True, "a"), (1, "a")),
+            (tuple[int, str], [1, "a"], (1, "a")),
+            (frozenset[int], frozenset({True}), frozenset({1})),
+            (frozenset[int], {1}, frozenset({1})),
+            (frozenset[tuple[int, int]], frozenset({(True, 0)}), frozenset({(1, 0)})),
+            (Mapping[int, int], {True: 1}, {1: 1}),
+            (Mapping[str, int], {"a": True}, {"a": 1}),
+            (Mapping[str, int], {"a": 1}, {"b": 1}),
+            (Mapping[str, int], collections.Counter("a"), {"a": 1}),
+            (Base, Base(size=True), Base(size=1)),
+            (Base, Sub(), Base()),
+            (Base | Sub, Sub(), Base()),
+            (Mapping[str, int] | int, {"a": 1}, 1),
+            (Base | None, None, Base()),
+            (Base | None, Base(), None),
+            (Tree, Tree(name="a", children=[Tree(name="b")]), Tree(name="a", children=(Tree(name="c"),))),
+        ],
+        ids=repr,
+    )
+    def test_is_false_for_equal_values_of_other_types(self, type_: Any, one: Any, other: Any) -> None:
+        assert not codec(type_, "x").same(one, other)
+
+    @pytest.mark.parametrize(
+        ("type_", "one", "other"),
+        [
+            (float, math.nan, float("nan")),
+            (Decimal, Decimal("sNaN"), Decimal("sNaN")),
+            (Sequence[int], [1], (1,)),
+            (AbstractSet[int], {1}, frozenset({1})),
+            (Mapping[str, int], {"b": 1, "a": 2}, FrozenMapping({"a": 2, "b": 1})),
+            (
+                datetime,
+                datetime(2026, 1, 1, tzinfo=ZoneInfo.no_cache("UTC")),
+                datetime(2026, 1, 1, tzinfo=ZoneInfo("UTC")),
+            ),
+            (Tree, Tree(name="a", children=[Tree(name="b")]), Tree(name="a", children=(Tree(name="b"),))),
+        ],
+        ids=repr,
+    )
+    def test_is_true_for_what_is_stored_alike(self, type_: Any, one: Any, other: Any) -> None:
+        assert codec(type_, "x").same(one, other)
+
+
+def test_fields_are_sorted_however_they_are_declared() -> None:
+    assert codec(Unsorted, "x").encode(Unsorted(), "x") == b'{"a":2,"b":1}'
+
+
+def test_a_record_is_tagged_wherever_it_has_company() -> None:
+    """So that another record can join the union, and what is stored can still be read."""
+    assert codec(int | Base, "x").encode(Base(), "x") == b'{"$":"Base","value":{"size":1}}'
+    assert codec(Base | None, "x").encode(Base(), "x") == b'{"size":1}'
+
+
+@pytest.mark.parametrize("type_", [Dropping, Ejecting])
+def test_a_flag_that_is_gone_is_unreadable_whatever_the_boundary(type_: Any) -> None:
+    assert back(type_, type_.A) is type_.A
+    with pytest.raises(Unreadable, match=r"3 .* is no combination"):
+        codec(type_, "x").decode(b"3", "x")
+
+
+def test_bytes_are_read_strictly() -> None:
+    with pytest.raises(Unreadable, match="is no bytes"):
+        codec(bytes, "x").decode(b'"/w==!"', "x")
