@@ -13,7 +13,7 @@ MAX_NAME = 255
 """Bytes of UTF-8 in a principal, namespace, memory key, signal id, effect, explicit key or artifact id."""
 MAX_ID = 512
 """Bytes of UTF-8 in a thread id or session."""
-MAX_BODY = 16 * 1024 * 1024
+MAX_BODY = 20 * 1024 * 1024
 """Bytes of one body: a log payload, items, message, memory value or signal payload."""
 MAX_OUTSIDE = 64
 """Memory keys, checks, messages, artifacts, explicit keys and outbox entries that one commit may write."""
