@@ -62,7 +62,7 @@ class Call(Protocol[X_co]):
 
     @property
     def deps(self) -> X_co:
-        """What the `Runtime` was given as `deps`."""
+        """What the ``Runtime`` was given as ``deps``."""
         ...
 
     @property
@@ -87,7 +87,7 @@ class Call(Protocol[X_co]):
 
 
 class Declared(Generic[X_contra, P, R_co]):
-    """A call that a machine may list and `step.call` may make. It is known in the store by its name."""
+    """A call that a machine may list and ``step.call`` may make. It is known in the store by its name."""
 
     name: str
 
@@ -117,25 +117,25 @@ class _Function(Declared[X_contra, P, R_co]):
 
     @property
     def label(self) -> str:
-        """The call in the words of an error: `effect publish`."""
+        """The call in the words of an error: ``effect publish``."""
         return f"{self.kind} {self.name}"
 
     def resolve(self) -> None:
-        """Read the types, once. Raises `DefinitionError`, naming the call and the parameter."""
+        """Read the types, once. Raises ``DefinitionError``, naming the call and the parameter."""
         if self._resolved is None:
             self._resolved = _Resolved(call_parameters(self.fn, self.label), self._result())
 
     def arguments(
         self, args: tuple[object, ...], kwargs: Mapping[str, object], where: str, /
     ) -> tuple[bytes, dict[str, Any]]:
-        """All arguments after `call`, defaults applied: as canonical JSON (one object, names sorted), and as
-        they are read back from it. Raises `BadCall` where they do not bind, `NotStorable` where one cannot be
-        stored."""
+        """All arguments after ``call``, defaults applied: as canonical JSON (one object, names sorted), and
+        as they are read back from it. Raises ``BadCall`` where they do not bind, ``NotStorable`` where one
+        cannot be stored."""
         return self._types().parameters.encode(args, kwargs, where)
 
     def decode_arguments(self, raw: bytes, where: str, /) -> dict[str, Any]:
         """Stored arguments as values by name; one that was stored before its parameter existed gets the
-        default. Raises `Unreadable`."""
+        default. Raises ``Unreadable``."""
         return self._types().parameters.decode(raw, where)
 
     @property
@@ -157,8 +157,9 @@ class _Function(Declared[X_contra, P, R_co]):
 
 
 class Read(_Function[X_contra, P, R_co]):
-    """A declared call that only looks. `lookup_of` is the effect that it is the lookup of, if it is one: such
-    a read is asked by the runtime, its `result` is the effect's, and a machine lists the effect instead."""
+    """A declared call that only looks. ``lookup_of`` is the effect that it is the lookup of, if it is one:
+    such a read is asked by the runtime, its ``result`` is the effect's, and a machine lists the effect
+    instead."""
 
     kind = "read"
 
@@ -214,7 +215,7 @@ class Effect(_Function[X_contra, P, R_co]):
 
     @property
     def lookup_fn(self) -> Callable[..., Async[Found[Any] | Absent | Unknown]] | None:
-        """The function that asks the world whether the effect happened: `(call, **arguments)`."""
+        """The function that asks the world whether the effect happened: ``(call, **arguments)``."""
         return None if self._lookup is None else self._lookup.fn
 
     def keyed(self, key: str, /) -> Keyed[X_contra, P, R_co]:
@@ -263,7 +264,7 @@ class Effect(_Function[X_contra, P, R_co]):
 
 
 class Keyed(Declared[X_contra, P, R_co]):
-    """An effect with an explicit key: `publish.keyed("invoice-7")`."""
+    """An effect with an explicit key: ``publish.keyed("invoice-7")``."""
 
     def __init__(self, effect: Effect[X_contra, P, R_co], key: str) -> None:
         self.name = effect.name
@@ -297,7 +298,7 @@ def read(
     renamed: Sequence[str] = (),
 ) -> Any:
     """Declare a call that only looks. It is made again after a resume, unless an older answer may do:
-    `reuse_for` that long, `keep` for good. `renamed`: names under which older records hold it."""
+    ``reuse_for`` that long, ``keep`` for good. ``renamed``: names under which older records hold it."""
 
     def declare(fn: Callable[..., Async[Any]], /) -> Read[Any, ..., Any]:
         return Read(fn, reuse_for=reuse_for, keep=keep, renamed=renamed)
@@ -334,11 +335,11 @@ def effect(
 ) -> Any:
     """Declare a call that changes something outside.
 
-    `idempotent`: its receiver remembers the key (for `key_lifetime`, where it forgets). `repeatable`: doing
-    it twice is harmless, late arrivals are not. `not_done`: errors that mean it did not happen, and will not.
-    `deadline`: how long one issue may take. `settle`: how long after its client is gone a request may still
-    act. `key_retention`: how long an explicit key outlives the journal. `renamed`: names under which older
-    records hold it.
+    ``idempotent``: its receiver remembers the key (for ``key_lifetime``, where it forgets). ``repeatable``:
+    doing it twice is harmless, late arrivals are not. ``not_done``: errors that mean it did not happen, and
+    will not. ``deadline``: how long one issue may take. ``settle``: how long after its client is gone a
+    request may still act. ``key_retention``: how long an explicit key outlives the journal. ``renamed``:
+    names under which older records hold it.
     """
 
     def declare(fn: Callable[..., Async[Any]], /) -> Effect[Any, ..., Any]:

@@ -1,4 +1,4 @@
-"""The checks at class creation. Each raises `DefinitionError`, naming class, state or event, and the mend."""
+"""The checks at class creation. Each raises ``DefinitionError``: class, state or event, and the mend."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def compile_machine(
     version: int,
     calls: Sequence[Declared[Any, ..., Any]],
 ) -> Definition:
-    """Check the class and compile it. Raises `DefinitionError`."""
+    """Check the class and compile it. Raises ``DefinitionError``."""
     parts = collect(machine, root)
     check_identity(parts.label, parts.label if name is None else name, version)
     initial = check_states(parts)

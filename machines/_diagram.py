@@ -15,7 +15,7 @@ _RESERVED = frozenset(("state", "note", "end", "direction", "class", "classDef",
 
 
 def diagram(machine: type[Machine[Any, Any]], /) -> str:
-    """The machine as Mermaid `stateDiagram-v2` text: every state and row, labelled with event and guard."""
+    """The machine as Mermaid ``stateDiagram-v2`` text: every state and row, labelled with event and guard."""
     plan = definition(machine)
     ids = _ids(plan)
     lines = ["stateDiagram-v2"]

@@ -16,12 +16,12 @@ X_contra = TypeVar("X_contra", contravariant=True, default=object)
 
 
 class Machine(Generic[D, X_contra]):
-    """A machine: states, events and handlers over one record of data, with the dependencies `X`.
+    """A machine: states, events and handlers over one record of data, with the dependencies ``X``.
 
-    `class Summarise(Machine[Brief, Deps], version=1, calls=[...])`. `version`: counts changes that stored
-    threads must be brought over. `calls`: every read and effect that it may make; a subclass adds to its
-    bases'. `name`: what the store calls it (the class's name otherwise). The class is checked and compiled
-    when it is created; `DefinitionError` says what is wrong with it.
+    ``class Summarise(Machine[Brief, Deps], version=1, calls=[...])``. ``version``: counts changes that stored
+    threads must be brought over. ``calls``: every read and effect that it may make; a subclass adds to its
+    bases'. ``name``: what the store calls it (the class's name otherwise). The class is checked and compiled
+    when it is created; ``DefinitionError`` says what is wrong with it.
     """
 
     _definition: ClassVar[Definition]
@@ -50,8 +50,8 @@ class Machine(Generic[D, X_contra]):
 
     @classmethod
     def _holds(cls, data: D, /) -> None:
-        """Ties the machine to its data for type checkers: what `Runtime.start` takes."""
+        """Ties the machine to its data for type checkers: what ``Runtime.start`` takes."""
 
     def _data(self) -> D:
-        """Ties `self.event(...)` to the fields of the data for type checkers."""
+        """Ties ``self.event(...)`` to the fields of the data for type checkers."""
         raise NotImplementedError

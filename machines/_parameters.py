@@ -23,7 +23,7 @@ _SINGLE = (_POSITIONAL, inspect.Parameter.KEYWORD_ONLY)
 
 @attrs.frozen(kw_only=True)
 class Parameters:
-    """Every parameter after `call`, in the order of their names, which is that of the canonical JSON."""
+    """Every parameter after ``call``, in the order of their names, which is that of the canonical JSON."""
 
     call: str
     positional: tuple[str, ...]
@@ -86,7 +86,7 @@ class Parameters:
 
 
 def call_parameters(fn: Callable[..., Any], call: str) -> Parameters:
-    """Read the signature of a declared call. Raises `DefinitionError`, naming the call and the parameter."""
+    """Read the signature of a declared call. Raises ``DefinitionError``: the call, and the parameter."""
     after_call = signature_of(fn, call)
     hints = type_hints(fn, call)
     codecs: dict[str, Codec[Any]] = {}
@@ -105,7 +105,7 @@ def call_parameters(fn: Callable[..., Any], call: str) -> Parameters:
 
 
 def signature_of(fn: Callable[..., Any], call: str) -> list[inspect.Parameter]:
-    """The parameters after `call`, each of a kind that has a name of its own."""
+    """The parameters after ``call``, each of a kind that has a name of its own."""
     parameters = list(inspect.signature(fn).parameters.values())
     if not parameters or parameters[0].kind is inspect.Parameter.KEYWORD_ONLY:
         raise DefinitionError(f"{call}: the first parameter must be `call: Call[...]`")

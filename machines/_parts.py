@@ -21,7 +21,7 @@ Method = Callable[..., Any]
 class Parts:
     """A machine's declarations by name, a subclass's over its bases', before anything is checked or compiled.
 
-    `handlers` and `receivers` hold what each marked method was declared for.
+    ``handlers`` and ``receivers`` hold what each marked method was declared for.
     """
 
     label: str
@@ -56,7 +56,7 @@ class Parts:
 
 
 def collect(machine: type[Machine[Any, Any]], root: type[Any]) -> Parts:
-    """Find the parts. Raises `DefinitionError` where names do not stand for one thing each."""
+    """Find the parts. Raises ``DefinitionError`` where names do not stand for one thing each."""
     label = machine.__name__
     lineage = [klass for klass in reversed(machine.__mro__) if issubclass(klass, root) and klass is not root]
     members = {name: value for klass in lineage for name, value in vars(klass).items()}

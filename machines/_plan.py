@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class Row:
-    """One row of the table. `guard` is given the merged data; `guard_name` is what people call it."""
+    """One row of the table. ``guard`` is given the merged data; ``guard_name`` is what people call it."""
 
     event: str
     source: str
@@ -31,7 +31,7 @@ class Row:
 
 @attrs.frozen(kw_only=True)
 class HandlerPlan:
-    """A handler, bound to its machine: `run(data, step)`. `lane` is "main" for a state's only handler."""
+    """A handler, bound to its machine: ``run(data, step)``. ``lane`` is "main" for a state's only handler."""
 
     lane: str
     run: Callable[[Any, Any], Coroutine[Any, Any, Fire]]
@@ -39,7 +39,7 @@ class HandlerPlan:
 
 @attrs.frozen(kw_only=True)
 class TimeoutPlan:
-    """A timeout event of a state, due `after` the visit began."""
+    """A timeout event of a state, due ``after`` the visit began."""
 
     event: str
     after: timedelta
@@ -76,7 +76,7 @@ class StatePlan:
 
 @attrs.frozen(kw_only=True)
 class EventPlan:
-    """An event: its kind, the codec of its payload (None: it has none) and its receiver `(data, payload)`."""
+    """An event: its kind, the codec of its payload (None: it has none), its receiver ``(data, payload)``."""
 
     name: str
     kind: Kind
@@ -87,8 +87,8 @@ class EventPlan:
 
 @attrs.frozen(kw_only=True)
 class Definition:
-    """A machine, whole. `hash` changes with states, rows, event kinds and the names and types of fields;
-    `calls` finds a declared call by its name and by every name that it had before."""
+    """A machine, whole. ``hash`` changes with states, rows, event kinds and the names and types of fields;
+    ``calls`` finds a declared call by its name and by every name that it had before."""
 
     name: str
     version: int
@@ -102,7 +102,7 @@ class Definition:
 
 
 def definition(machine: type[Machine[Any, Any]], /) -> Definition:
-    """The compiled definition of a machine class. Raises `DefinitionError` for `Machine` itself."""
+    """The compiled definition of a machine class. Raises ``DefinitionError`` for ``Machine`` itself."""
     found = vars(machine).get("_definition")
     if not isinstance(found, Definition):
         raise DefinitionError(

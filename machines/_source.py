@@ -18,7 +18,7 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class EventCall:
-    """`self.event(field=...)` in a method's code."""
+    """``self.event(field=...)`` in a method's code."""
 
     event: str
     fields: tuple[str, ...]
@@ -58,7 +58,7 @@ def _parsed(fn: Callable[..., Any]) -> ast.FunctionDef | ast.AsyncFunctionDef | 
 
 
 def attributes_read(fn: Callable[..., Any]) -> Iterator[str]:
-    """The attributes that a plain function reads of its first argument, from its bytecode: `lambda` has no
+    """The attributes that a plain function reads of its first argument, from its bytecode: ``lambda`` has no
     source of its own."""
     if not isinstance(fn, FunctionType) or not fn.__code__.co_argcount:
         return
@@ -90,7 +90,7 @@ def takes(fn: Callable[..., Any], positional: int) -> bool:
 
 
 def fits(actual: Any, declared: Any) -> bool:
-    """Whether a parameter declared so may be given a value of the class `actual`; true where only a type
+    """Whether a parameter declared so may be given a value of the class ``actual``; true where only a type
     checker can tell."""
     actual, declared = get_origin(actual) or actual, get_origin(declared) or declared
     if declared is Any or getattr(declared, "_is_protocol", False):

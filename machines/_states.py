@@ -45,19 +45,19 @@ RECEIVES = "__perdure_receives__"
 
 
 class _Replaceable(Protocol[P]):
-    """Whatever can be copied with changes; a checker that synthesises `__replace__` types updates from it."""
+    """What can be copied with changes. A checker that synthesises ``__replace__`` types updates from it."""
 
     def __replace__(self, *args: P.args, **kwargs: P.kwargs) -> object: ...
 
 
 class _Holds(Protocol[D_co]):
-    """Any machine, seen by its data alone (`Machine` itself is invariant in it)."""
+    """Any machine, seen by its data alone (``Machine`` itself is invariant in it)."""
 
     def _data(self) -> D_co: ...
 
 
 class Of(Protocol[M_co, D_contra]):
-    """A machine class, seen as the pair of machine and data: what `Runtime.start` takes."""
+    """A machine class, seen as the pair of machine and data: what ``Runtime.start`` takes."""
 
     def _machine(self) -> type[M_co]: ...
     def _holds(self, data: D_contra, /) -> None: ...
@@ -67,8 +67,8 @@ class Of(Protocol[M_co, D_contra]):
 class Retry:
     """How often a state's handler is tried, and how long the runtime waits between two tries.
 
-    `attempts` counts the first one too. The wait after the first failure is `delay`, then `factor` times the
-    wait before it, and never more than `max_delay`.
+    ``attempts`` counts the first one too. The wait after the first failure is ``delay``, then ``factor``
+    times the wait before it, and never more than ``max_delay``.
     """
 
     attempts: int = 3
@@ -77,7 +77,7 @@ class Retry:
     max_delay: timedelta = timedelta(minutes=1)
 
     def wait_after(self, failed: int, /) -> timedelta:
-        """The wait after the `failed`-th failed attempt (counted from 1)."""
+        """The wait after the ``failed``-th failed attempt (counted from 1)."""
         try:
             seconds = self.delay.total_seconds() * float(self.factor) ** (failed - 1)
         except OverflowError:
@@ -103,7 +103,7 @@ class Accept:
 
 @record
 class Failure:
-    """Why a visit failed: what the receiver of an `on_failure` event is given."""
+    """Why a visit failed: what the receiver of an ``on_failure`` event is given."""
 
     error: str
     message: str
@@ -112,7 +112,7 @@ class Failure:
 
 @attrs.frozen
 class Fires(Generic[P]):
-    """An event bound to its machine; calling it with updates makes the `Fire` that a handler returns."""
+    """An event bound to its machine; calling it with updates makes the ``Fire`` that a handler returns."""
 
     event: str
 
@@ -122,7 +122,7 @@ class Fires(Generic[P]):
 
 @attrs.frozen
 class Accepts(Generic[P]):
-    """An incoming event bound to its machine; calling it with updates makes the `Accept` of a receiver."""
+    """An incoming event bound to its machine; calling it with updates makes the ``Accept`` of a receiver."""
 
     event: str
 
@@ -132,7 +132,7 @@ class Accepts(Generic[P]):
 
 @attrs.frozen(kw_only=True)
 class Signal(Generic[M, T_contra]):
-    """A signal of a machine, as its class shows it (`Summarise.approve`): what `Thread.signal` takes."""
+    """A signal of a machine, as its class shows it (``Summarise.approve``): what ``Thread.signal`` takes."""
 
     machine: type[M]
     name: str
@@ -157,9 +157,9 @@ class _Named:
 class State(_Named):
     """A state of a machine: a class attribute, which gives it its name.
 
-    `initial`: threads start here (exactly one). `final`: threads end here. `retry`: how often the handler is
-    tried. `deadline`: bounds one attempt. `interruptible`: a signal or timeout need not wait for the handler.
-    A state without a handler is one where the thread waits for an event.
+    ``initial``: threads start here (exactly one). ``final``: threads end here. ``retry``: how often the
+    handler is tried. ``deadline``: bounds one attempt. ``interruptible``: a signal or timeout need not wait
+    for the handler. A state without a handler is one where the thread waits for an event.
     """
 
     def __init__(
@@ -179,8 +179,8 @@ class State(_Named):
         self.interruptible = interruptible
 
     def to(self, dest: State, *, when: Guard | None = None) -> Transition:
-        """A transition from here to `dest`, taken where the guard `when` (a derived property of the data, or
-        a pure function of it) is true on the merged data."""
+        """A transition from here to ``dest``, taken where the guard ``when`` (a derived property of the data,
+        or a pure function of it) is true on the merged data."""
         return Transition((Arrow(source=self, dest=dest, guard=when),))
 
     def handler(self, fn: H, /) -> H:
@@ -209,7 +209,7 @@ class Event(_Named):
 
 
 class Transition(Event):
-    """An event that a handler fires; `|` joins several sources to one event."""
+    """An event that a handler fires; ``|`` joins several sources to one event."""
 
     kind = "fire"
 
@@ -225,12 +225,12 @@ class Transition(Event):
         return OnSignal(self.arrows, payload)
 
     def after(self, delay: timedelta, /) -> After:
-        """The same transition, moved by the clock when a visit of the source state is `delay` old."""
+        """The same transition, moved by the clock when a visit of the source state is ``delay`` old."""
         return After(self.arrows, delay)
 
     def on_failure(self, *errors: type[BaseException]) -> OnFailure:
         """The same transition, taken when the attempts of the source state are used up and the last one
-        raised one of `errors` (any error where none is named)."""
+        raised one of ``errors`` (any error where none is named)."""
         return OnFailure(self.arrows, errors)
 
     @overload

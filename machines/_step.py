@@ -31,11 +31,11 @@ def _filled(namespace: Any, attribute: Any, value: str) -> None:
 
 @attrs.frozen
 class Namespace(Generic[V]):
-    """A named family of memory records of one type: `Namespace("customer", CustomerFacts)`.
+    """A named family of memory records of one type: ``Namespace("customer", CustomerFacts)``.
 
-    `merge`, given the newest stored value and the one to be put, gives the value that takes both in; with it
-    a put over a changed record merges, without it that is a `MemoryConflict`. It is pure, and may run again.
-    Raises `DefinitionError` where the type cannot be stored.
+    ``merge``, given the newest stored value and the one to be put, gives the value that takes both in; with
+    it a put over a changed record merges, without it that is a ``MemoryConflict``. It is pure, and may run
+    again. Raises ``DefinitionError`` where the type cannot be stored.
     """
 
     name: str = attrs.field(validator=_filled)
@@ -60,19 +60,19 @@ class StepMemory(Protocol):
         max_age: timedelta | None = None,
         verify: Declared[Any, [str], V | None] | None = None,
     ) -> Awaitable[V | None]:
-        """The record's value, or None. One verified longer than `max_age` ago is checked again by the read
-        `verify`, which is given the key."""
+        """The record's value, or None. One verified longer than ``max_age`` ago is checked again by the read
+        ``verify``, which is given the key."""
         ...
 
     def put(
         self, namespace: Namespace[V], key: str, value: V, /, *, if_version: int | None = None
     ) -> Awaitable[None]:
-        """Put the record with the transition's commit. With `if_version` (0: it must not exist) only over
+        """Put the record with the transition's commit. With ``if_version`` (0: it must not exist) only over
         that version."""
         ...
 
     def update(self, namespace: Namespace[V], key: str, fn: Callable[[V | None], V], /) -> Awaitable[V]:
-        """Apply the pure `fn` to the newest value (None: there is no record), again after each conflict."""
+        """Apply the pure ``fn`` to the newest value (None: there is no record), again after each conflict."""
         ...
 
 
@@ -146,10 +146,10 @@ class Step(Protocol[X_co]):
         ...
 
     def patch_from_model(self, answer: Mapping[str, Any], /) -> dict[str, Any]:
-        """The updates that a model's answer may make: `ModelWritable` fields alone, each of its declared
-        type. Raises `BadUpdate` where a value is of another type."""
+        """The updates that a model's answer may make: ``ModelWritable`` fields alone, each of its declared
+        type. Raises ``BadUpdate`` where a value is of another type."""
         ...
 
     def patch_schema(self) -> dict[str, Any]:
-        """The JSON Schema of what `patch_from_model` accepts, to be given to the model."""
+        """The JSON Schema of what ``patch_from_model`` accepts, to be given to the model."""
         ...

@@ -1,4 +1,4 @@
-"""The transition table: built and validated by `transitions` once a class, then read out into plain rows.
+"""The transition table: built and validated by ``transitions`` once a class, then read out into plain rows.
 
 Nothing is ever fired through the library: awaiting inside its callbacks swallows cancellation, and a model
 costs more than a whole step. Its compiled events are the source of truth; resolving a row is two lookups.
