@@ -29,6 +29,7 @@ from perdure.stores import (
     ThreadRow,
 )
 
+from ._book import EffectRecord
 from ._env import Env
 from ._journal import Body, Entry, chain, encode_body
 from ._keys import digest
@@ -84,6 +85,8 @@ class Ledger:
         self.n = row.n
         self.inbox_seen = 0
         self.lost = False
+        self.effects: Mapping[int, EffectRecord] = {}
+        """Effects of the visit by the ids that entries have, for those who look."""
         self._head = row.head
         self._pending: list[Entry] = []
         self._keys: list[KeyWrite] = []
@@ -191,7 +194,8 @@ class Ledger:
         del self._pending[: len(riding)], self._keys[: len(keys)]
         self._durable += len(riding)
         if self.observers is not None and self.observers.wanted:
-            said = observation_of(kind, self.row, standing, body.event, body.entries)
+            names = {number: record.call for number, record in self.effects.items()}
+            said = observation_of(kind, self.row, standing, body.event, body.entries, names)
             self.observers.tell(said)
         self._head = commit.log.head
         self.n += 1

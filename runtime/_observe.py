@@ -42,10 +42,15 @@ class Observer(Protocol):
 
 
 def observation_of(
-    kind: LogKind, row: ThreadRow, standing: Standing, event: str | None, entries: Sequence[Entry]
+    kind: LogKind,
+    row: ThreadRow,
+    standing: Standing,
+    event: str | None,
+    entries: Sequence[Entry],
+    effects: Mapping[int, str],
 ) -> Observation:
-    """What one commit says."""
-    names: dict[int, str] = {e["id"]: e["call"] for e in entries if e["k"] == "intent"}
+    """What one commit says; ``effects`` has the names of the visit's effects by their ids."""
+    names: dict[int, str] = {**effects, **{e["id"]: e["call"] for e in entries if e["k"] == "intent"}}
     calls = tuple(
         f"{e.get('call') or names.get(e['id'], 'effect ' + str(e['id']))}: {e['k'].replace('_', ' ')}"
         for e in entries

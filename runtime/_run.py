@@ -206,6 +206,7 @@ class Run:
 
     def _visit_of(self, progress: Progress) -> Visit:
         host = self.host
+        self.ledger.effects = progress.book.effects
         state = self.definition.states[self.standing.state]
         row = self.claim.thread
         return Visit(
@@ -227,7 +228,7 @@ class Run:
 
     def _report(self, progress: Mapping[str, object]) -> None:
         row, standing = self.claim.thread, self.standing
-        seen = observation_of("record", row, standing, None, ())
+        seen = observation_of("record", row, standing, None, (), {})
         self.host.observers.tell(evolve(seen, kind="report", progress=dict(progress)))
 
     # --- resuming ---------------------------------------------------------------------------------
