@@ -1,4 +1,4 @@
-"""What the command line is pointed at: a runtime by its name, a machine, data, a store. Each refusal is a line."""
+"""What the command line is pointed at, by name: a runtime, a machine, data, a store."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -34,14 +35,15 @@ def load_runtime(spec: str) -> Runtime[Any]:
     try:
         found = getattr(module, attribute)
     except AttributeError:
-        near = ", ".join(n for n, v in vars(module).items() if isinstance(v, Runtime)) or "none"
+        named: dict[str, object] = vars(module)
+        near = ", ".join(n for n, v in named.items() if isinstance(v, Runtime)) or "none"
         raise BadInput(f"module {module_name!r} has no {attribute!r}; its runtimes: {near}") from None
     if not isinstance(found, Runtime):
         raise BadInput(f"{spec!r} is of type {type(found).__name__}, not a Runtime")
     return found  # pyright: ignore[reportUnknownVariableType]
 
 
-def _import(name: str) -> Any:
+def _import(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -112,7 +114,9 @@ def _field(plan: Definition, name: str, value: bytes) -> Any:
     fields = {n: f for n, f in plan.data.fields.items() if f.kind not in ("owned", "ephemeral")}
     field = fields.get(name)
     if field is None or field.codec is None:
-        raise BadInput(f"--data: {plan.name} takes no field {name!r}; it takes: {', '.join(fields) or 'none'}")
+        raise BadInput(
+            f"--data: {plan.name} takes no field {name!r}; it takes: {', '.join(fields) or 'none'}"
+        )
     where = f"--data: field {name!r}"
     try:
         if field.kind in ("append", "conversation"):

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, TextIO
 
+from attrs import frozen
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -54,6 +55,14 @@ def _plain(value: object) -> Any:
     raise TypeError(f"{type(value).__name__} is no JSON")
 
 
+@frozen
+class Styled:
+    """Text with a style of rich's."""
+
+    text: object
+    style: str
+
+
 class Output:
     """Writes to the terminal with colours, and to everything else without."""
 
@@ -64,14 +73,11 @@ class Output:
         )
 
     def line(self, *parts: object) -> None:
-        """One line; a part is text, or (text, style)."""
+        """One line; what a part is but ``Styled`` is shown as text."""
         line = Text()
         for part in parts:
-            match part:
-                case (text, str() as style):
-                    line.append(safe(text), style)
-                case _:
-                    line.append(safe(part))
+            text, style = (part.text, part.style) if isinstance(part, Styled) else (part, "")
+            line.append(safe(text), style)
         self.console.print(line)
 
     def json(self, value: object) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from attrs import frozen
 
-from perdure.machines import Definition
+from perdure.machines import Definition, Unreadable
 from perdure.stores import (
     Address,
     Claim,
@@ -65,6 +65,56 @@ async def look(store: Store, definition: Definition, row: ThreadRow) -> Progress
     items = tuple([r async for r in rows_of(store, Items(address=row.address))])
     claim = Claim(thread=row, log=kept, items=items, inbox=(), taken_from=None)
     return await load(store, definition, claim)
+
+
+async def stored_data(store: Store, row: ThreadRow) -> dict[str, Any]:
+    """A thread's data as it is stored, as plain JSON values: no code of its machine is needed.
+
+    Left out is what is stored elsewhere (a session's messages) or not at all. ``Unreadable`` where the record
+    holds no such JSON.
+    """
+    thread = f"thread {row.address.thread_id!r}"
+    try:
+        stored = _StoredData()
+        async for log in rows_of(store, Log(address=row.address, after=row.standing.base - 1)):
+            if log.kind in ("start", "transition") and log.payload is not None:
+                stored.take(log.n, decode_body(log.payload))
+        items = [
+            (r.n, msgspec.json.decode(r.payload)) async for r in rows_of(store, Items(address=row.address))
+        ]
+        return stored.values(items)
+    except (msgspec.MsgspecError, KeyError, ValueError, TypeError) as error:
+        raise Unreadable(f"{thread}: a stored record cannot be read: {error}") from error
+
+
+class _StoredData:
+    """Fields as the newest snapshot and the deltas after it have them; those of items by where they begin."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._first: dict[str, int] = {}
+
+    def take(self, n: int, body: Body) -> None:
+        for name, value in (body.base or {}).items():
+            self._values[name] = msgspec.json.decode(value)
+        for name, change in (body.delta or {}).items():
+            op, what = msgspec.json.decode(change)
+            if op == "s":
+                self._values[name] = what
+            elif op == "r":
+                self._values.pop(name, None)
+                self._first[name] = n
+            elif name not in self._values:
+                self._first.setdefault(name, n)
+
+    def values(self, items: list[tuple[int, dict[str, list[Any]]]]) -> dict[str, Any]:
+        lists: dict[str, list[Any]] = {}
+        for n, row in items:
+            for name, more in row.items():
+                first = self._first[name] if name in self._first else self._values[name][0]
+                if n >= first:
+                    lists.setdefault(name, []).extend(more)
+        return {**self._values, **lists}
 
 
 async def pending_signals(store: Store, address: Address) -> list[InboxRow]:

@@ -1,0 +1,227 @@
+"""``perdure ls``, ``show``, ``history`` and ``why``: what stands in a store, with or without the code."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from attrs import frozen
+
+from perdure.machines import Definition
+from perdure.stores import MAX_WORKSPACE, Status, Store, ThreadRow, Threads, check_name, system_clock
+
+from ._cli_load import BadInput, address_of, load_runtime, store_at
+from ._cli_text import STATUS_STYLES, Output, Styled
+from ._context import moment
+from ._look import CallSeen, StepSeen, find_thread, history, stored_data, why
+
+
+@frozen(kw_only=True)
+class Place:
+    """Where a command looks: a store, a workspace in it, and the code, if it was named."""
+
+    workspace: str
+    store: str | None
+    runtime: str | None = None
+
+
+def opened(place: Place) -> tuple[Store, dict[str, Definition]]:
+    """The store, and the definitions of the runtime that was named."""
+    runtime = None if place.runtime is None else load_runtime(place.runtime)
+    store = store_at(place.store, runtime)
+    return store, {} if runtime is None else dict(runtime.definitions)
+
+
+# --- ls -------------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class Filter:
+    """Which threads are listed."""
+
+    machine: str | None
+    state: str | None
+    status: Status | None
+    after: str | None
+    limit: int
+
+
+async def ls(out: Output, place: Place, asked: Filter) -> None:
+    """One page of threads, and where the next begins."""
+    check_name("workspace", place.workspace, MAX_WORKSPACE)
+    query = Threads(workspace=place.workspace, machine=asked.machine, state=asked.state, status=asked.status)
+    async with store_at(place.store) as store:
+        try:
+            page = await store.page(query, after=asked.after, limit=asked.limit)
+        except ValueError as error:
+            raise BadInput(f"--after: {error}: give what `perdure ls` printed") from None
+    if out.as_json:
+        out.json({"threads": [_row_json(row) for row in page.rows], "next": page.next})
+        return
+    out.table(
+        ("thread", "machine", "state", "status", "seq", "updated"),
+        [
+            (
+                row.address.thread_id,
+                row.machine,
+                row.standing.state,
+                _status(row),
+                row.standing.seq,
+                f"{moment(row.updated):%Y-%m-%d %H:%M:%S}Z",
+            )
+            for row in page.rows
+        ],
+    )
+    if page.next is not None:
+        out.line("more: perdure ls --after ", page.next)
+
+
+def _status(row: ThreadRow) -> str:
+    standing = row.standing
+    return f"{standing.status} ({standing.reason})" if standing.reason else standing.status
+
+
+def _row_json(row: ThreadRow) -> dict[str, Any]:
+    standing = row.standing
+    return {
+        "thread": row.address.thread_id,
+        "workspace": row.address.workspace,
+        "machine": row.machine,
+        "version": standing.version,
+        "state": standing.state,
+        "status": standing.status,
+        "reason": standing.reason,
+        "note": standing.note,
+        "seq": standing.seq,
+        "wake": None if standing.wake is None else moment(standing.wake),
+        "session": row.session,
+        "principal": row.principal,
+        "created": moment(row.created),
+        "updated": moment(row.updated),
+    }
+
+
+# --- show -----------------------------------------------------------------------------------------
+
+
+async def show(out: Output, place: Place, thread_id: str) -> None:
+    """State, data as stored, and, where the code is known, the events that may come next."""
+    address = address_of(place.workspace, thread_id)
+    store, definitions = opened(place)
+    async with store:
+        row = await find_thread(store, address)
+        data = await stored_data(store, row)
+    plan = definitions.get(row.machine)
+    events = None if plan is None else _events(plan, row.standing.state)
+    if out.as_json:
+        out.json({**_row_json(row), "data": data, "events": events})
+        return
+    standing = row.standing
+    out.line(Styled("thread    ", "dim"), thread_id)
+    out.line(Styled("machine   ", "dim"), f"{row.machine}, version {standing.version}")
+    out.line(Styled("state     ", "dim"), standing.state, ", seq ", standing.seq)
+    out.line(Styled("status    ", "dim"), Styled(_status(row), STATUS_STYLES[standing.status]))
+    if standing.note:
+        out.line(Styled("note      ", "dim"), standing.note)
+    out.line(Styled("session   ", "dim"), row.session, Styled(", principal ", "dim"), row.principal)
+    out.line(Styled("events    ", "dim"), _events_line(place, row, events))
+    out.line(Styled("data", "dim"))
+    out.pretty(data)
+
+
+def _events(plan: Definition, state: str) -> list[dict[str, Any]]:
+    known = plan.states.get(state)
+    if known is None:
+        return []
+    due: dict[str, timedelta] = {each.event: each.after for each in known.timeouts}
+    return [
+        {
+            "event": event,
+            "kind": plan.events[event].kind,
+            "to": [row.dest for row in rows],
+            "after": due[event].total_seconds() if event in due else None,
+        }
+        for event, rows in known.rows.items()
+    ]
+
+
+def _events_line(place: Place, row: ThreadRow, events: list[dict[str, Any]] | None) -> str:
+    if events is None:
+        known = "" if place.runtime is None else f", and {place.runtime} has no machine {row.machine!r}"
+        return f"known with --runtime MODULE:NAME{known}"
+    kinds = {"fire": "by its handler", "signal": "signal", "timeout": "timeout", "failure": "on failure"}
+    said = [f"{e['event']} -> {' or '.join(e['to'])} ({kinds[e['kind']]})" for e in events]
+    return ", ".join(said) or "none"
+
+
+# --- history --------------------------------------------------------------------------------------
+
+
+async def show_history(out: Output, place: Place, thread_id: str) -> None:
+    """One line a step, as they are read."""
+    address = address_of(place.workspace, thread_id)
+    async with store_at(place.store) as store:
+        row = await find_thread(store, address)
+        async for step in history(store, row):
+            if out.as_json:
+                out.json(_step_json(step))
+            else:
+                out.line(*_step_line(step))
+
+
+def _step_line(step: StepSeen) -> list[object]:
+    moved = f"{step.state} -> {step.dest}" if step.state else f"-> {step.dest}"
+    if step.event is None:
+        moved = f"{step.state}, not over"
+    line: list[object] = [
+        Styled(f"{step.seq:>4}  ", "dim"),
+        Styled(moved, "bold"),
+        f"  {step.event or ''}".rstrip(),
+    ]
+    if step.attempts > 1:
+        line.append(f"  {step.attempts} attempts")
+    line += [f"  {_call(call)}" for call in step.calls]
+    line += [f"  artifact {ref}" for ref in step.artifacts]
+    line += [Styled(f"  failed: {error}", "red") for error in step.errors]
+    line += [Styled(f"  [{said}]", "yellow") for said in step.decisions]
+    return line
+
+
+def _call(call: CallSeen) -> str:
+    times = f" x{call.issues}" if call.issues > 1 else ""
+    key = f" {call.key}" if call.key else ""
+    return f"{call.name}{times}: {call.outcome}{key}"
+
+
+def _step_json(step: StepSeen) -> dict[str, Any]:
+    return {
+        "seq": step.seq,
+        "state": step.state or None,
+        "event": step.event,
+        "to": step.dest,
+        "at": step.at,
+        "attempts": step.attempts,
+        "calls": [
+            {"name": c.name, "kind": c.kind, "outcome": c.outcome, "key": c.key, "issues": c.issues}
+            for c in step.calls
+        ],
+        "artifacts": step.artifacts,
+        "decisions": step.decisions,
+        "errors": step.errors,
+    }
+
+
+# --- why ------------------------------------------------------------------------------------------
+
+
+async def show_why(out: Output, place: Place, thread_id: str) -> None:
+    """Why the thread is where it is, and what moves it on."""
+    address = address_of(place.workspace, thread_id)
+    store, definitions = opened(place)
+    async with store:
+        row = await find_thread(store, address)
+        said = await why(store, definitions.get(row.machine), row, system_clock())
+    if out.as_json:
+        out.json({**_row_json(row), "why": said})
+    else:
+        out.line(said)

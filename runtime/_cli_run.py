@@ -1,0 +1,185 @@
+"""``perdure run``: a worker in this process, one thread in view."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from attrs import frozen
+from rich.status import Status
+
+from perdure.machines import Definition
+from perdure.stores import Address, ThreadRow
+
+from ._cli_load import BadInput, address_of, data_from, load_runtime, machine_of
+from ._cli_text import STATUS_STYLES, Output, Styled, safe
+from ._client import Thread
+from ._errors import NoSuchThread, Parked
+from ._observe import Observation
+from ._runtime import Runtime
+
+
+@frozen(kw_only=True)
+class Run:
+    """What ``perdure run`` was asked for."""
+
+    runtime: str
+    machine: str
+    data: str | None
+    thread_id: str | None
+    workspace: str
+    store: str | None
+
+
+async def run(out: Output, told: Output, asked: Run) -> int:
+    """Run a thread until it has ended (status 0) or is parked (status 1). Progress goes to ``told``."""
+    runtime = load_runtime(asked.runtime)
+    plan = machine_of(runtime, asked.machine)
+    thread_id = asked.thread_id or f"{plan.name.lower()}-{secrets.token_hex(4)}"
+    address = address_of(asked.workspace, thread_id)
+    first = None if asked.data is None and asked.thread_id else data_from(plan, asked.data or "{}")
+    with progress(told, plan, address) as seen:
+        async with runtime.with_store(asked.store or runtime.store, observers=[seen]) as running:
+            thread = await _begin(running, plan, address, first, seen)
+            with suppress(Parked):
+                await thread.result()
+            return await _tell_end(out, thread)
+
+
+async def _begin(
+    running: Runtime[Any], plan: Definition, address: Address, first: Any, seen: Progress
+) -> Thread[Any, Any]:
+    thread: Thread[Any, Any] = running.thread(
+        plan.machine, thread_id=address.thread_id, workspace=address.workspace
+    )
+    try:
+        row = await thread.row()
+    except NoSuchThread:
+        seen.say(f"thread {address.thread_id!r} of {plan.name} starts")
+        data = data_from(plan, "{}") if first is None else first
+        return await running.start(
+            plan.machine, data, thread_id=address.thread_id, workspace=address.workspace
+        )
+    if row.machine != plan.name:
+        raise BadInput(f"thread {address.thread_id!r} is of machine {row.machine!r}, not {plan.name!r}")
+    if first is not None:
+        await running.start(
+            plan.machine,
+            first,
+            thread_id=address.thread_id,
+            workspace=address.workspace,
+            principal=row.principal,
+            session=row.session,
+        )
+    seen.resume(row)
+    return thread
+
+
+async def _tell_end(out: Output, thread: Thread[Any, Any]) -> int:
+    row = await thread.row()
+    standing = row.standing
+    if out.as_json:
+        out.json(
+            {
+                "thread": row.address.thread_id,
+                "workspace": row.address.workspace,
+                "machine": row.machine,
+                "state": standing.state,
+                "status": standing.status,
+                "reason": standing.reason,
+                "note": standing.note,
+                "seq": standing.seq,
+                "data": await thread.stored_data(),
+            }
+        )
+    elif standing.status == "parked":
+        where = f" in {standing.state} at seq {standing.seq}"
+        out.line(
+            f"thread {row.address.thread_id!r} is ",
+            Styled(f"parked ({standing.reason})", STATUS_STYLES["parked"]),
+            f"{where}: {standing.note}",
+        )
+    else:
+        out.line(
+            f"thread {row.address.thread_id!r} has ",
+            Styled("ended", STATUS_STYLES["ended"]),
+            f" in {standing.state} at seq {standing.seq}",
+        )
+    return 1 if standing.status == "parked" else 0
+
+
+# --- progress -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def progress(told: Output, plan: Definition, address: Address) -> Generator[Progress]:
+    """An observer that shows one thread; on a terminal with a line that says what goes on now."""
+    if not told.console.is_terminal:
+        yield Progress(told, plan, address, None)
+        return
+    with told.console.status("") as status:
+        yield Progress(told, plan, address, status)
+
+
+class Progress:
+    """Tells of one thread's commits as they land."""
+
+    def __init__(self, told: Output, plan: Definition, address: Address, status: Status | None) -> None:
+        self._told = told
+        self._plan = plan
+        self._address = address
+        self._status = status
+        self._state = plan.initial
+
+    def say(self, *parts: object) -> None:
+        """A line."""
+        self._told.line(*parts)
+
+    def resume(self, row: ThreadRow) -> None:
+        """The thread was there."""
+        standing = row.standing
+        self._state = standing.state
+        if standing.status not in ("ended", "parked"):
+            self.say(
+                f"thread {row.address.thread_id!r} goes on from checkpoint {standing.seq}, "
+                f"in state {standing.state}"
+            )
+            self._waits(standing.state, standing.status)
+
+    def observe(self, seen: Observation) -> None:
+        """See ``Observer``."""
+        if (seen.workspace, seen.thread_id) != (self._address.workspace, self._address.thread_id):
+            return
+        if seen.kind == "report":
+            said = ", ".join(f"{name}={value}" for name, value in seen.progress.items())
+            self._now(seen.state, said)
+            return
+        if seen.kind != "transition":
+            for call in seen.calls:
+                self.say(Styled("      ", "dim"), call)
+            self._now(seen.state, ", ".join(seen.calls))
+            return
+        calls = ", ".join(call for call in seen.calls if not call.endswith(": intent"))
+        self.say(
+            Styled(f"{seen.seq:>4}  ", "dim"),
+            Styled(f"{self._state} -> {seen.state}", "bold"),
+            f"  {seen.event}",
+            Styled(f"  {calls}" if calls else "", "dim"),
+        )
+        self._state = seen.state
+        self._now(seen.state, "")
+        self._waits(seen.state, seen.status)
+
+    def _now(self, state: str, doing: str) -> None:
+        if self._status is not None:
+            self._status.update(safe(f"{state}  {doing}"))
+
+    def _waits(self, state: str, status: str) -> None:
+        known = self._plan.states.get(state)
+        if status == "waiting" and known is not None and known.waiting:
+            awaited = [*known.signals, *(each.event for each in known.timeouts)]
+            self.say(
+                Styled(f"      waits in {state} for {' or '.join(awaited)}; Ctrl-C leaves it there", "yellow")
+            )
