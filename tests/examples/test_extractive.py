@@ -34,11 +34,11 @@ START = datetime.fromisoformat("2026-11-01T09:00:00+00:00")
 
 
 def customer(*texts: str, senders: str = "", orders: tuple[Order, ...] = ()) -> Customer:
-    """Somebody who wrote these texts, a day apart; ``senders`` has an ``s`` for each that the shop wrote."""
+    """Somebody who wrote these texts; in ``senders``, ``s`` stands for the shop and ``a`` for a machine."""
     messages = tuple(
         Mail(
             at=START + timedelta(days=day),
-            sender="Maya" if senders[day : day + 1] == "s" else "customer",
+            sender={"s": "Maya", "a": "auto"}.get(senders[day : day + 1], "customer"),
             channel="email",
             subject="",
             text=text,
@@ -76,8 +76,8 @@ def said(summary: str) -> list[str]:
 
 def test_facts_are_computed_from_the_orders() -> None:
     orders = (
-        order("A-1", "delivered", "EUR", "10.50"),
         order("A-2", "returned", "EUR", "5.25", refunded="10.50"),
+        order("A-1", "delivered", "EUR", "10.50"),
         order("A-3", "shipped", "GBP", "3.00"),
         order("A-4", "delivered", "EUR", "1.00"),
     )
@@ -155,6 +155,17 @@ def test_one_message_does_not_take_all_the_room() -> None:
 def test_the_customers_words_weigh_more_than_the_shops() -> None:
     picked = said(summarise(customer(*CALM, senders=" s" * 5)))
     assert sum(CALM.index(sentence) % 2 for sentence in picked) < 2
+
+
+def test_a_message_begins_with_what_it_is_about() -> None:
+    pairs = [f"{CALM[n]} {CALM[n + 3]}" for n in (1, 2, 3)]
+    assert said(summarise(customer(CALM[0], *pairs, CALM[9]))) == [*CALM[:4], CALM[9]]
+
+
+def test_automatic_replies_say_nothing() -> None:
+    summary = summarise(customer(CALM[0], CALM[1], senders=" a"))
+    assert said(summary) == [CALM[0]]
+    assert "Inbox: 2 messages, 1 dropped; last word: the customer, 2026-11-01." in summary
 
 
 def test_a_sentence_is_bounded() -> None:
