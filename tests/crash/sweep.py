@@ -1,0 +1,193 @@
+"""Kill a job at chosen points and see that nothing is lost or done twice.
+
+Run as a process of its own (it forks a child a run, so it must not have threads):
+
+    python tests/crash/sweep.py --mode points --every 1
+    python tests/crash/sweep.py --mode pairs --count 500 --seed 7
+    python tests/crash/sweep.py --mode random --count 200 --seed 7
+
+Prints one JSON object: runs, kills, the names of the points, and what was found wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from attrs import define, field
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from crash.jobs import arrivals_of, faults_of, run_job
+from crash.killing import Points
+from crash.mutants import MUTANTS
+from crash.receiver import start_receiver, stop_receiver
+
+STUCK = 30
+"""Seconds after which a child counts as stuck, and is killed by its own alarm."""
+RESTARTS = 4
+
+
+@define
+class Report:
+    """What a sweep found."""
+
+    runs: int = 0
+    kills: int = 0
+    points: list[str] = field(factory=list[str])
+    faults: list[str] = field(factory=list[str])
+
+
+@define
+class Sweep:
+    """One sweep over one job."""
+
+    port: int
+    root: Path
+    moving: bool
+    mutant: str | None
+    report: Report = field(factory=Report)
+    expected: dict[str, Any] | None = None
+    elapsed: float = 0.0
+
+    def undisturbed(self) -> None:
+        """The reference: every point's name, the data, and how long it takes."""
+        folder = self._folder("undisturbed")
+        began = time.monotonic()
+        self._child(folder, "undisturbed", None)
+        self.elapsed = time.monotonic() - began
+        result = json.loads((folder / "result.json").read_text())
+        self.report.points = result["points"]
+        self.expected = None if self.moving else result
+        self._judge("undisturbed", folder)
+
+    def killed_at(self, name: str, points: Sequence[int]) -> None:
+        """Kill the first process at the first point, its successor at the second; then let it live."""
+        folder = self._folder(name)
+        for kill_at in [*points, *[None] * RESTARTS]:
+            if self._child(folder, name, kill_at):
+                break
+        self._judge(name, folder)
+
+    def killed_after(self, name: str, seconds: float) -> None:
+        """Kill the process from outside after a while; then let it live."""
+        folder = self._folder(name)
+        pid = self._fork(folder, name, None)
+        timer = threading.Event()
+        timer.wait(seconds)
+        os.kill(pid, signal.SIGKILL)
+        _, status = os.waitpid(pid, 0)
+        self.report.kills += os.WIFSIGNALED(status)
+        for _ in range(RESTARTS):
+            if self._child(folder, name, None):
+                break
+        self._judge(name, folder)
+
+    def _folder(self, name: str) -> Path:
+        self.report.runs += 1
+        folder = self.root / name.replace(" ", "_")
+        folder.mkdir()
+        return folder
+
+    def _child(self, folder: Path, run: str, kill_at: int | None) -> bool:
+        _, status = os.waitpid(self._fork(folder, run, kill_at), 0)
+        if os.WIFSIGNALED(status):
+            if os.WTERMSIG(status) == signal.SIGALRM:
+                self.report.faults.append(f"{run}: stuck for {STUCK} s")
+                return True
+            self.report.kills += 1
+            return False
+        if os.WEXITSTATUS(status):
+            self.report.faults.append(f"{run}: {(folder / 'error.txt').read_text()}")
+        return True
+
+    def _fork(self, folder: Path, run: str, kill_at: int | None) -> int:
+        pid = os.fork()
+        if pid:
+            return pid
+        signal.alarm(STUCK)
+        try:
+            points = Points(kill_at)
+            result = asyncio.run(run_job(folder, self.port, run, points, moving=self.moving))
+            (folder / "result.json").write_text(json.dumps({**result, "points": points.names}))
+        except BaseException:
+            (folder / "error.txt").write_text(traceback.format_exc()[-2000:])
+            os._exit(1)
+        os._exit(0)
+
+    def _judge(self, name: str, folder: Path) -> None:
+        path = folder / "result.json"
+        if not path.exists():
+            self.report.faults.append(f"{name}: it never came to its end")
+            return
+        arrivals = asyncio.run(arrivals_of(self.port, name))
+        wrong = faults_of(json.loads(path.read_text()), arrivals, self.expected)
+        self.report.faults += [f"{name}: {fault}" for fault in wrong]
+
+
+def sweep(args: argparse.Namespace) -> Report:
+    """Run what the arguments ask for."""
+    if args.mutant is not None:
+        MUTANTS[args.mutant]()
+    pid, port = start_receiver()
+    try:
+        with tempfile.TemporaryDirectory() as root:
+            made = Sweep(port, Path(root), args.moving, args.mutant)
+            made.undisturbed()
+            _run(made, args)
+            return made.report
+    finally:
+        stop_receiver(pid)
+
+
+def _run(made: Sweep, args: argparse.Namespace) -> None:
+    chance, last = Random(args.seed), len(made.report.points)
+    if args.mode == "points":
+        chosen = range(1 + chance.randrange(args.every), last + 1, args.every)
+        for n in chosen:
+            made.killed_at(f"point {n}", [n])
+    elif args.mode == "pairs":
+        for n in range(args.count):
+            first = chance.randint(1, last)
+            made.killed_at(f"pair {n}", [first, chance.randint(1, max(1, last - first))])
+    else:
+        for n in range(args.count):
+            made.killed_after(f"random {n}", chance.uniform(0, made.elapsed))
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mode", choices=("points", "pairs", "random"), default="points")
+    parser.add_argument("--every", type=int, default=1, help="take every n-th point")
+    parser.add_argument("--count", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--moving", action="store_true", help="reads answer differently each time")
+    parser.add_argument("--mutant", choices=sorted(MUTANTS))
+    report = sweep(parser.parse_args())
+    print(
+        json.dumps(
+            {
+                "runs": report.runs,
+                "kills": report.kills,
+                "points": report.points,
+                "faults": report.faults,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
