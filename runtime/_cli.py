@@ -16,7 +16,6 @@ from perdure.machines import BadCall, BadUpdate, DefinitionError, NotStorable, U
 from perdure.stores import StoreError
 
 from ._cli_demo import demo as run_demo
-from ._cli_load import BadInput
 from ._cli_look import Filter, Place, ls, show, show_history, show_why
 from ._cli_operate import operate, resolution_of
 from ._cli_run import Run, run
@@ -228,4 +227,5 @@ class _OneLine(logging.Handler):
         sys.stderr.write(f"perdure: {safe(record.getMessage() + cause)}\n")
 
 
-__all__ = ["BadInput", "main"]
+if __name__ == "__main__":
+    main()
