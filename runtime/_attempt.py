@@ -240,6 +240,7 @@ class Attempt:
         self._intents.append(call)
         async with self._intending:
             if call.intended is None:
+                await asyncio.sleep(0)  # what was registered in the same turn rides along
                 if call not in self._intents:  # a sibling's commit of it was refused
                     self._intents.append(call)
                 if call.explicit is None:

@@ -36,9 +36,9 @@ from ._keys import digest
 from ._observe import Observers, observation_of
 from ._reliable import until_known
 
-TURNS_TO_RIDE = 5
-"""Loop turns that a note waits for an intent or transition to ride in: a task's end reaches its awaiter in
-three, a gather's in five."""
+TURNS_TO_RIDE = 7
+"""Loop turns that a note waits for an intent or transition to ride in: a call's end reaches the
+transition that its handler fires in four, a gather's in six."""
 RIDE_AT_MOST = 2 * 1024 * 1024
 """Bytes of values that ride in one commit."""
 
