@@ -40,8 +40,6 @@ class ReadRecord:
     value: bytes | None
     at: Micros
     kept: bool
-    reused: bool | None = None
-    """Whether an answer of ``reuse_for`` age was judged young enough, once it was judged."""
 
 
 @define
@@ -174,9 +172,6 @@ class Book:
         self.next_id = max(self.next_id, record.id + 1)
         self.reads[record.id] = record
         self._reads_by[(record.signature, record.occurrence)] = record
-
-    def _on_reuse(self, e: Entry) -> None:
-        self.reads[e["id"]].reused = e["fresh"]
 
     def _on_intent(self, e: Entry) -> None:
         record = self.effects.get(e["id"])

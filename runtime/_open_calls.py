@@ -85,10 +85,9 @@ class OpenRead(OpenCall):
             return record.value
         if self.young is None:
             return None
-        if record.reused is None:
-            fresh = self.young(record.at)
-            visit.note({"k": "reuse", "id": record.id, "fresh": fresh, "at": visit.env.now()})
-        return record.value if record.reused else None
+        fresh = self.young(record.at)
+        visit.note({"k": "reuse", "id": record.id, "fresh": fresh, "at": visit.env.now()})
+        return record.value if fresh else None
 
     def _recorded(self, encoded: bytes) -> None:
         visit = self.attempt.visit
