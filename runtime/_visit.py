@@ -73,10 +73,11 @@ class VisitRunner:
         ends = await self._run_all(todo)
         if any(isinstance(end, Lost) for end in ends):
             raise StaleClaim(f"{visit.where}: the claim was lost")
-        for end in ends:
+        for attempt, end in zip(self.attempts, ends, strict=True):
             if isinstance(end, MustPark):
                 if end.parking.reason == "diverged":
                     await self._ask_about_doubts()
+                    raise attempt.divergence([call for call in attempt.calls if call.waits])
                 raise end.parking
         moved = next((end for end in ends if isinstance(end, Moved)), None)
         if moved is not None:
