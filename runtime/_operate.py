@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Literal
 
 from attrs import evolve, frozen
 
 from perdure.machines import Definition, Effect, NotStorable, Unreadable
-from perdure.stores import Address, Claim, ClaimRequest, KeyWrite, Micros, Store
+from perdure.stores import Address, Claim, ClaimRequest, KeyWrite, Micros, Store, WorkerRow
 
 from ._book import Book, EffectRecord
 from ._context import moment
@@ -17,6 +20,9 @@ from ._journal import Entry, decode_body, raw
 from ._ledger import Conclusion, Ledger
 from ._look import find_thread
 from ._progress import current_names
+
+OPERATOR_LEASE = 15_000_000
+"""Microseconds for which an operator's claim holds where its process dies."""
 
 
 @frozen(kw_only=True)
@@ -46,19 +52,19 @@ class _Held:
 
 async def retry(store: Store, env: Env, plan: Definition, address: Address) -> None:
     """Let a parked thread go on from its record. ``CannotResolve`` where it is not parked."""
-    held = await _hold(store, env, plan, address)
-    await _go_on(held, env, [{"k": "retry", "at": env.now()}], ())
+    async with _hold(store, env, plan, address) as held:
+        await _go_on(held, env, [{"k": "retry", "at": env.now()}], ())
 
 
 async def resolve(store: Store, env: Env, plan: Definition, address: Address, resolution: Resolution) -> None:
     """Record what an operator knows, and let the thread go on."""
-    held = await _hold(store, env, plan, address)
-    try:
-        entries, keys = _entries(held, env.now(), plan, resolution)
-    except CannotResolve:
-        await _let_go(held)
-        raise
-    await _go_on(held, env, entries, keys)
+    async with _hold(store, env, plan, address) as held:
+        try:
+            entries, keys = _entries(held, env.now(), plan, resolution)
+        except CannotResolve:
+            await _let_go(held)
+            raise
+        await _go_on(held, env, entries, keys)
 
 
 def _entries(
@@ -162,25 +168,42 @@ def _one(thread_id: str, records: list[EffectRecord], key: str | None, what: str
 # --- the claim ------------------------------------------------------------------------------------
 
 
-async def _hold(store: Store, env: Env, plan: Definition, address: Address) -> _Held:
+@asynccontextmanager
+async def _hold(store: Store, env: Env, plan: Definition, address: Address) -> AsyncIterator[_Held]:
     row = await find_thread(store, address)
     if row.standing.status != "parked":
         raise CannotResolve(
             f"thread {address.thread_id!r} is {row.standing.status}, not parked: there is nothing to resolve"
         )
-    request = ClaimRequest(
-        worker=f"operator-{env.token(8).hex()}",
-        machines={plan.name: plan.version},
-        limit=1,
-        only=address,
+    async with _operator(store, env) as worker:
+        request = ClaimRequest(worker=worker, machines={plan.name: plan.version}, limit=1, only=address)
+        claimed = await store.claim(request)
+        if not claimed.claims:
+            raise CannotResolve(
+                f"thread {address.thread_id!r} cannot be claimed now: it needs version >= "
+                f"{row.standing.version} of {plan.name}, or somebody else is at it"
+            )
+        yield _read(store, env, plan, claimed.claims[0], row.standing, worker)
+
+
+@asynccontextmanager
+async def _operator(store: Store, env: Env) -> AsyncIterator[str]:
+    """A worker's row for as long as the claim lasts: without one it would count as a dead worker's."""
+    now = env.now()
+    row = WorkerRow(
+        id=f"operator-{env.token(8).hex()}",
+        host="",
+        pid=os.getpid(),
+        lock="",
+        lease=OPERATOR_LEASE,
+        started=now,
+        beat=now,
     )
-    claimed = await store.claim(request)
-    if not claimed.claims:
-        raise CannotResolve(
-            f"thread {address.thread_id!r} cannot be claimed now: it needs version >= "
-            f"{row.standing.version} of {plan.name}, or somebody else is at it"
-        )
-    return _read(store, env, plan, claimed.claims[0], row.standing, request.worker)
+    await store.beat(row)
+    try:
+        yield row.id
+    finally:
+        await store.beat(evolve(row, ended=env.now()))
 
 
 def _read(store: Store, env: Env, plan: Definition, claim: Claim, before: Any, worker: str) -> _Held:
