@@ -173,7 +173,7 @@ class World:
         self.answers.setdefault(name, deque()).extend(answers)
 
     def next_reads(self, name: str, *values: Any) -> None:
-        """Line up the next answers of a read: values, or errors to raise."""
+        """Line up the next answers of a read: values, errors to raise, or a ``Reply`` that takes its time."""
         self.reads.setdefault(name, deque()).extend(values)
 
     @property
@@ -225,7 +225,11 @@ class World:
         """One read, answered differently each time."""
         self.asked.append("/".join([name, *args]))
         lined_up = self.reads.get(name)
-        value = lined_up.popleft() if lined_up else f"{name}#{len(self.asked)}"
+        n = len(self.asked)
+        value = lined_up.popleft() if lined_up else f"{name}#{n}"
+        if isinstance(value, Reply):
+            await asyncio.sleep(value.takes)
+            value = value.error or value.value or f"{name}#{n}"
         if isinstance(value, BaseException):
             raise value
         return str(value)
