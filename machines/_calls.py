@@ -220,8 +220,8 @@ class Effect(_Function[X_contra, P, R_co]):
 
     def keyed(self, key: str, /) -> Keyed[X_contra, P, R_co]:
         """This effect under an explicit key, which names one action in the whole workspace."""
-        if not key:
-            raise BadCall(f"{self.label}: the explicit key is empty; name the action, as in 'invoice-7'")
+        if not _is_text(key):
+            raise BadCall(f"{self.label}: {key!r} is no explicit key; name the action, as in 'invoice-7'")
         return Keyed(self, key)
 
     def lookup(
@@ -356,6 +356,10 @@ def effect(
         )
 
     return declare if fn is None else declare(fn)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != "" and not any("\ud800" <= char <= "\udfff" for char in value)
 
 
 def _plain_name(fn: object, kind: str) -> str:

@@ -58,7 +58,7 @@ class Parts:
 def collect(machine: type[Machine[Any, Any]], root: type[Any]) -> Parts:
     """Find the parts. Raises ``DefinitionError`` where names do not stand for one thing each."""
     label = machine.__name__
-    lineage = [klass for klass in reversed(machine.__mro__) if issubclass(klass, root) and klass is not root]
+    lineage = [klass for klass in reversed(machine.__mro__) if klass not in root.__mro__]
     members = {name: value for klass in lineage for name, value in vars(klass).items()}
     parts = Parts(
         label=label,

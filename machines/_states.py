@@ -20,6 +20,7 @@ from typing import (
 import attrs
 from typing_extensions import TypeVar
 
+from ._errors import BadUpdate
 from ._record import record
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ class Fires(Generic[P]):
     event: str
 
     def __call__(self, /, *args: P.args, **updates: P.kwargs) -> Fire:
+        _refuse_positional(self.event, args)
         return Fire(event=self.event, updates=updates)
 
 
@@ -127,7 +129,15 @@ class Accepts(Generic[P]):
     event: str
 
     def __call__(self, /, *args: P.args, **updates: P.kwargs) -> Accept:
+        _refuse_positional(self.event, args)
         return Accept(event=self.event, updates=updates)
+
+
+def _refuse_positional(event: str, args: tuple[object, ...]) -> None:
+    if args:
+        raise BadUpdate(
+            f"{event}: {args[0]!r} is given by position; give updates by field name, {event}(field=...)"
+        )
 
 
 @attrs.frozen(kw_only=True)

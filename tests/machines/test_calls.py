@@ -154,8 +154,11 @@ class TestOptions:
         keyed = order.keyed("invoice-7")
         assert isinstance(keyed, Keyed)
         assert (keyed.effect, keyed.key, keyed.name) == (order, "invoice-7", "order")
-        with pytest.raises(BadCall, match="effect order: the explicit key is empty"):
-            order.keyed("")
+
+    @pytest.mark.parametrize("key", ["", 7, None, "\ud800"])
+    def test_an_explicit_key_is_text(self, key: Any) -> None:
+        with pytest.raises(BadCall, match=r"effect order: .* is no explicit key"):
+            order.keyed(key)
 
     def test_a_lookup_belongs_to_its_effect(self) -> None:
         assert order.lookup_fn is find_order.fn

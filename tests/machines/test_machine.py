@@ -16,6 +16,7 @@ from perdure.machines import (
     Accept,
     Append,
     ArtifactRef,
+    BadUpdate,
     Call,
     Conversation,
     DefinitionError,
@@ -230,6 +231,13 @@ class TestWhatTheEngineReads:
         fired = await handler.run(Brief(customer_id="cust_42"), Asked())
         assert fired == Fire(event="loaded", updates={"customer": Customer(name="cust_42")})
 
+    def test_updates_by_position_are_never_dropped(self) -> None:
+        machine: Any = Summarise()
+        with pytest.raises(BadUpdate, match=r"loaded: 'Ada' is given by position"):
+            machine.loaded("Ada")
+        with pytest.raises(BadUpdate, match=r"approve: 'Ada' is given by position"):
+            machine.approve("Ada")
+
     def test_signals_are_objects_of_the_class(self) -> None:
         assert (Summarise.approve.machine, Summarise.approve.name) == (Summarise, "approve")
 
@@ -366,6 +374,17 @@ class TestBranchesAndBases:
         assert receiver is not None
         assert receiver(Brief(customer_id="a"), Approval(by="ada")).updates == {"approved_by": "ADA"}
         assert Careful.approve.machine is Careful
+
+    def test_a_mixin_brings_what_it_declares(self) -> None:
+        class Pausing:
+            paused = State()
+            resume = paused.to(Branching.both).on_signal()
+
+        class Mixed(Pausing, Branching):
+            pause = Branching.both.to(Pausing.paused)
+
+        assert set(definition(Mixed).states) == {"paused", "both", "end"}
+        assert definition(Mixed).states["paused"].signals == ("resume",)
 
     def test_another_name_in_the_store(self) -> None:
         class Renamed(Branching, name="Branching", version=3):

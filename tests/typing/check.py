@@ -1,7 +1,7 @@
 """The typing contract: what mypy and pyright, both strict, must accept and refuse of a machine's code.
 
-Run as a script. Both checkers look at ``right.py`` and ``wrong.py``, at the oldest target and at the first one
-whose ``__replace__`` types updates. Exits with 1, naming every line that is wrongly accepted or refused.
+Run as a script. Both checkers look at ``right.py`` and ``wrong.py``, at the oldest target and at the first
+one whose ``__replace__`` types updates. Exits with 1, naming every line that is wrongly accepted or refused.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Code that both checkers must refuse, at each line that is marked, and at no other.
 
-``# WRONG`` counts at every target; ``# WRONG from 3.13`` where the checkers know the ``__replace__`` that types
-updates.
+``# WRONG`` counts at every target; ``# WRONG from 3.13`` where the checkers know the ``__replace__`` that
+types updates.
 """
 # pyright: strict
 
