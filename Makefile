@@ -32,13 +32,13 @@ check: $(VENV)/dev
 	@$(MAKE) --no-print-directory -k -j2 $(CHECKS)
 
 test: $(VENV)/dev
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n 2 --dist worksteal
 
 demo: $(VENV)/run
 	@$(BIN)/perdure demo
 
 crash: $(VENV)/dev
-	@$(BIN)/pytest --full-sweep tests/crash tests/simulation
+	@$(BIN)/pytest -n 2 --dist worksteal --full-sweep tests/crash tests/simulation
 
 bench: $(VENV)/dev
 	@$(BIN)/python -m bench
