@@ -23,7 +23,7 @@ from ._journal import Entry, describe_error, raw
 ISSUES_A_CALL = 6
 """How often one call issues its effect before it parks: a receiver that fails so often needs a person."""
 LOOKUPS_A_CALL = 6
-"""How many UNKNOWN answers in a row one call takes before it parks."""
+"""How many UNKNOWN answers in a row one call takes before it parks, once nothing can land any more."""
 FIRST_WAIT = 0.1
 """Seconds before the second issue or lookup; doubled each time up to ``LONGEST_WAIT``."""
 LONGEST_WAIT = 5.0
@@ -196,11 +196,12 @@ class EffectWork:
                 )
                 return False
             if not isinstance(answer, Absent):
-                unknown += 1
-                if unknown >= LOOKUPS_A_CALL and asked_at >= settled:
+                unknown = unknown + 1 if asked_at >= settled else 0
+                if unknown >= LOOKUPS_A_CALL:
                     self._note_lookup(record, "unknown", believed=False)
                     raise self._in_doubt(record, "its lookup does not know")
-            await self.sleep(min(wait, max((settled - self.visit.env.now()) / 1e6, FIRST_WAIT)))
+            left = (settled - self.visit.env.now()) / 1e6
+            await self.sleep(min(wait, left) if left > 0 else wait)
             wait = min(2 * wait, LONGEST_WAIT)
 
     async def _lookup(self, record: EffectRecord) -> Found[Any] | Absent | Unknown:
