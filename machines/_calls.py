@@ -240,17 +240,15 @@ class Effect(_Function[X_contra, P, R_co]):
             asked, own = (signature_of(call.fn, call.label) for call in (self._lookup, self))
             if [(p.name, p.kind) for p in asked] != [(p.name, p.kind) for p in own]:
                 raise DefinitionError(
-                    f"{self._lookup.label}: it is asked with the arguments of {self.label}, and so must have "
-                    "the "
-                    f"same parameters: {', '.join(str(p) for p in own) or 'none but `call`'}"
+                    f"{self._lookup.label}: it is asked with the arguments of {self.label}, and so must "
+                    f"have the same parameters: {', '.join(str(p) for p in own) or 'none but `call`'}"
                 )
 
     def _check(self) -> None:
         if self.idempotent and self.repeatable:
             raise DefinitionError(
-                f"{self.label}: idempotent=True says that the receiver remembers the key, repeatable=True "
-                "that it "
-                "does not and that twice is harmless; give one"
+                f"{self.label}: idempotent=True says that the receiver remembers the key, "
+                "repeatable=True that it does not and that twice is harmless; give one"
             )
         if self.key_lifetime is not None and not self.idempotent:
             raise DefinitionError(

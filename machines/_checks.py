@@ -39,9 +39,8 @@ def check_states(parts: Parts) -> str:
             )
         if not parts.handlers_of(name) and (state.deadline is not None or state.interruptible):
             raise DefinitionError(
-                f"{label}.{name}: deadline= and interruptible= are about a handler, and it has none; to end "
-                "the "
-                f"wait, add an event: {name}.to(...).after(...)"
+                f"{label}.{name}: deadline= and interruptible= are about a handler, and "
+                f"it has none; to end the wait, add an event: {name}.to(...).after(...)"
             )
     return initial[0]
 
@@ -114,8 +113,8 @@ def check_rows(parts: Parts, rows: Sequence[Row], initial: str) -> None:
     lost = [name for name in parts.states if name not in reached]
     if lost:
         raise DefinitionError(
-            f"{parts.label}: nothing leads from {initial} to {', '.join(lost)}; add a transition or take it "
-            "out"
+            f"{parts.label}: nothing leads from {initial} to {', '.join(lost)}; "
+            "add a transition or take it out"
         )
 
 
@@ -125,9 +124,8 @@ def _check_order(parts: Parts, state: str, leaving: Sequence[Row]) -> None:
         for before, after in pairwise(rows):
             if before.guard is None:
                 raise DefinitionError(
-                    f"{parts.label}.{name}: from {state} it always leads to {before.dest}, never to "
-                    f"{after.dest}: "
-                    "put the transition without a guard last"
+                    f"{parts.label}.{name}: from {state} it always leads to {before.dest}, "
+                    f"never to {after.dest}: put the transition without a guard last"
                 )
     events = [event for event in parts.events.values() if any(row.event == event.name for row in leaving)]
     for first, second in combinations(events, 2):
@@ -188,7 +186,7 @@ def _reached(initial: str, rows: Sequence[Row]) -> set[str]:
     return reached
 
 
-def guard_name(parts: Parts, event: str, guard: Guard) -> str:
+def guard_name(parts: Parts, data: DataPlan[Any], event: str, guard: Guard) -> str:
     """What people call a guard: the derived property's name, or the function's."""
     where = f"{parts.label}.{event}"
     if isinstance(guard, property):
@@ -201,12 +199,11 @@ def guard_name(parts: Parts, event: str, guard: Guard) -> str:
         )
     if not callable(guard) or inspect.iscoroutinefunction(guard) or not takes(guard, 1):
         raise DefinitionError(
-            f"{where}: when= takes a derived property ({parts.data_class.__name__}.ready) or a pure function "
-            "of the "
-            f"data, not {guard!r}"
+            f"{where}: when= takes a derived property ({parts.data_class.__name__}.ready) "
+            f"or a pure function of the data, not {guard!r}"
         )
     for name in attributes_read(guard):
-        if not hasattr(parts.data_class, name):
+        if name not in data.fields and not hasattr(parts.data_class, name):
             raise DefinitionError(
                 f"{where}: its guard reads {name!r}, which {parts.data_class.__name__} has not"
             )
@@ -296,9 +293,8 @@ def check_calls(
         for name in (call.name, *call.renamed):
             if known.setdefault(name, call) is not call:
                 raise DefinitionError(
-                    f"{label}: two of its calls are stored as {name!r} ({known[name]!r} and {call!r}); "
-                    "rename one, and "
-                    "name its old name in renamed="
+                    f"{label}: two of its calls are stored as {name!r} ({known[name]!r} "
+                    f"and {call!r}); rename one, and name its old name in renamed="
                 )
     return known
 

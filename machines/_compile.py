@@ -43,9 +43,9 @@ def compile_machine(
     check_identity(parts.label, parts.label if name is None else name, version)
     initial = check_states(parts)
     check_events(parts)
-    rows = list(_rows(parts))
-    check_rows(parts, rows, initial)
     data: DataPlan[Any] = DataPlan(parts.data, f"{parts.label}: {parts.data_class.__name__}")
+    rows = list(_rows(parts, data))
+    check_rows(parts, rows, initial)
     check_methods(parts, data)
     table = compiled(parts.states, initial, rows)
     return Definition(
@@ -61,10 +61,10 @@ def compile_machine(
     )
 
 
-def _rows(parts: Parts) -> Iterator[Row]:
+def _rows(parts: Parts, data: DataPlan[Any]) -> Iterator[Row]:
     for name, event in parts.events.items():
         for arrow in event.arrows:
-            label = None if arrow.guard is None else guard_name(parts, name, arrow.guard)
+            label = None if arrow.guard is None else guard_name(parts, data, name, arrow.guard)
             yield Row(
                 event=name,
                 source=arrow.source.name,

@@ -65,8 +65,8 @@ class Parameters:
     ) -> Mapping[str, object]:
         if len(args) > len(self.positional):
             raise BadCall(
-                f"{where}: {self.call}() takes {len(self.positional)} arguments by position, {len(args)} "
-                "given"
+                f"{where}: {self.call}() takes {len(self.positional)} "
+                f"arguments by position, {len(args)} given"
             )
         bound = {**self.defaults, **dict(zip(self.positional, args, strict=False))}
         given = set(self.positional[: len(args)])
@@ -112,9 +112,8 @@ def signature_of(fn: Callable[..., Any], call: str) -> list[inspect.Parameter]:
     for parameter in parameters[1:]:
         if parameter.kind not in _SINGLE:
             raise DefinitionError(
-                f"{call}({parameter}): arguments are recorded by name, so that *args, **kwargs and "
-                "positional-only "
-                "parameters cannot be; name each parameter"
+                f"{call}({parameter}): arguments are recorded by name, so that *args, "
+                "**kwargs and positional-only parameters cannot be; name each parameter"
             )
     return parameters[1:]
 
@@ -124,7 +123,6 @@ def type_hints(fn: Callable[..., Any], call: str) -> dict[str, Any]:
         return get_type_hints(fn, include_extras=True)
     except (NameError, AttributeError, TypeError, SyntaxError) as error:
         raise DefinitionError(
-            f"{call}: an annotation cannot be resolved ({error}); the types that it names must be importable "
-            "at "
-            "run time, from module level"
+            f"{call}: an annotation cannot be resolved ({error}); the types "
+            "that it names must be importable at run time, from module level"
         ) from error

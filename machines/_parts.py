@@ -103,8 +103,7 @@ def _refuse_init(lineage: list[type[Any]], label: str) -> None:
         if "__init__" in vars(klass) or "__new__" in vars(klass):
             raise DefinitionError(
                 f"{label}: {klass.__name__} has a constructor, but a machine holds nothing of its own; what "
-                "a "
-                "thread knows goes into its data, what the outside world needs into the runtime's deps"
+                "a thread knows goes into its data, what the outside world needs into the runtime's deps"
             )
 
 
@@ -142,7 +141,6 @@ def _check_hidden(parts: Parts, lineage: list[type[Any]]) -> None:
             kind = next((kind for kind in (State, Event) if isinstance(value, kind)), None)
             if kind is not None and not isinstance(inspect.getattr_static(parts.machine, name), kind):
                 raise DefinitionError(
-                    f"{parts.label}.{name}: it hides the {kind.__name__.lower()} {name!r} of "
-                    f"{klass.__name__}; "
-                    "give it another name"
+                    f"{parts.label}.{name}: it hides the {kind.__name__.lower()} "
+                    f"{name!r} of {klass.__name__}; give it another name"
                 )

@@ -5,6 +5,7 @@ from datetime import timedelta
 from types import new_class
 from typing import Annotated, Any, Generic, TypeVar
 
+import attrs
 import pytest
 
 from perdure.machines import (
@@ -1049,6 +1050,23 @@ def test_an_overridden_property_is_the_guard() -> None:
     (row,) = definition(M).states["a"].rows["go"]
     assert row.guard is not None
     assert (row.guard_name, row.guard(Late(n=50)), row.guard(Late(n=200))) == ("big", False, True)
+
+
+def test_a_guard_may_read_fields_that_are_no_class_attributes() -> None:
+    @attrs.frozen(kw_only=True, slots=False)
+    class Loose:
+        n: int
+
+    class M(Machine[Loose]):
+        a = State(initial=True)
+        b = State(final=True)
+        go = a.to(b, when=lambda data: data.n > 1)
+
+        @a.handler
+        async def run(self, data: Loose, step: Step) -> Fire:
+            return self.go()
+
+    assert definition(M).states["a"].rows["go"][0].guard_name == "<lambda>"
 
 
 def test_guards_and_narrower_failures_keep_their_turn() -> None:
