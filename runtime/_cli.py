@@ -6,8 +6,8 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Coroutine, Sequence
-from typing import Annotated, Any, Literal, TypeVar, cast
+from collections.abc import Sequence
+from typing import Annotated, Literal, cast
 
 import typer
 
@@ -16,13 +16,11 @@ from perdure.machines import BadCall, BadUpdate, DefinitionError, NotStorable, U
 from perdure.stores import StoreError
 
 from ._cli_demo import demo as run_demo
-from ._cli_look import Filter, Place, ls, show, show_history, show_why
+from ._cli_look import Filter, ls, place_of, show, show_history, show_why
 from ._cli_operate import operate, resolution_of
-from ._cli_run import Run, run
+from ._cli_run import asked_run, run
 from ._cli_text import Output, safe
 from ._errors import PerdureError
-
-T = TypeVar("T")
 
 EXPECTED = (
     PerdureError,
@@ -66,7 +64,7 @@ Cases = Literal["running", "waiting", "parked", "ended"]
 
 @app.command("demo")
 def demo_command() -> None:
-    """Kill a machine between a side effect and its checkpoint, and resume it."""
+    """Kill a machine beside a side effect; resume it."""
     raise typer.Exit(run_demo())
 
 
@@ -80,13 +78,14 @@ def run_command(
     store: StoreURL = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start a thread, or go on with one, until it has ended (status 0) or is parked (status 1)."""
+    """Start a thread, or go on with one.
+
+    Exit status 0 when it has ended, 1 when it is parked.
+    """
     out = Output(as_json=as_json)
     told = Output(as_json=False, stream=sys.stderr) if as_json else out
-    asked = Run(
-        runtime=runtime, machine=machine, data=data, thread_id=thread, workspace=workspace, store=store
-    )
-    raise typer.Exit(_await(run(out, told, asked)))
+    asked = asked_run(runtime, machine, data, thread, workspace)
+    raise typer.Exit(asyncio.run(run(out, told, asked, store)))
 
 
 @app.command("ls")
@@ -102,7 +101,7 @@ def ls_command(
 ) -> None:
     """List threads, a page at a time."""
     asked = Filter(machine=machine, state=state, status=status, after=after, limit=limit)
-    _await(ls(Output(as_json=as_json), Place(workspace=workspace, store=store), asked))
+    asyncio.run(ls(Output(as_json=as_json), place_of(workspace, store), asked))
 
 
 @app.command("show")
@@ -113,8 +112,8 @@ def show_command(
     runtime: Code = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a thread's state and data, and with --runtime the events that may come next."""
-    _await(show(Output(as_json=as_json), Place(workspace=workspace, store=store, runtime=runtime), thread))
+    """Show a thread's state, data and next events."""
+    asyncio.run(show(Output(as_json=as_json), place_of(workspace, store, runtime), thread))
 
 
 @app.command("history")
@@ -122,7 +121,7 @@ def history_command(
     thread: ThreadId, workspace: Workspace = "default", store: StoreURL = None, as_json: AsJson = False
 ) -> None:
     """Show what happened to a thread, one line a step."""
-    _await(show_history(Output(as_json=as_json), Place(workspace=workspace, store=store), thread))
+    asyncio.run(show_history(Output(as_json=as_json), place_of(workspace, store), thread))
 
 
 @app.command("why")
@@ -134,8 +133,8 @@ def why_command(
     as_json: AsJson = False,
 ) -> None:
     """Say why a thread is where it is, and what moves it on."""
-    place = Place(workspace=workspace, store=store, runtime=runtime)
-    _await(show_why(Output(as_json=as_json), place, thread))
+    place = place_of(workspace, store, runtime)
+    asyncio.run(show_why(Output(as_json=as_json), place, thread))
 
 
 @app.command("resolve")
@@ -154,8 +153,8 @@ def resolve_command(
 ) -> None:
     """Settle a thread that is parked in doubt or diverged."""
     said = resolution_of(done=done, not_done=not_done, adopt=adopt, run=run, ignore=ignore, effect=effect)
-    place = Place(workspace=workspace, store=store, runtime=runtime)
-    _await(operate(Output(as_json=as_json), place, thread, said))
+    place = place_of(workspace, store, runtime)
+    asyncio.run(operate(Output(as_json=as_json), place, thread, said))
 
 
 @app.command("retry")
@@ -166,9 +165,9 @@ def retry_command(
     runtime: Code = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let a parked thread go on from its record, its attempts counted anew."""
-    place = Place(workspace=workspace, store=store, runtime=runtime)
-    _await(operate(Output(as_json=as_json), place, thread, None))
+    """Let a parked thread go on from its record."""
+    place = place_of(workspace, store, runtime)
+    asyncio.run(operate(Output(as_json=as_json), place, thread, None))
 
 
 # --- the process ----------------------------------------------------------------------------------
@@ -207,10 +206,6 @@ def _status(arguments: list[str]) -> int:
 def _refuse(message: str, status: int = 2) -> int:
     sys.stderr.write(f"perdure: {safe(message)}\n")
     return status
-
-
-def _await(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(work)
 
 
 class _OneLine(logging.Handler):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -18,18 +19,20 @@ from ._look import CallSeen, StepSeen, find_thread, history, stored_data, why
 
 @frozen(kw_only=True)
 class Place:
-    """Where a command looks: a store, a workspace in it, and the code, if it was named."""
+    """Where a command looks: a workspace of a store, with the code that was named."""
 
     workspace: str
-    store: str | None
-    runtime: str | None = None
+    store: Store
+    code: str | None
+    definitions: Mapping[str, Definition]
 
 
-def opened(place: Place) -> tuple[Store, dict[str, Definition]]:
-    """The store, and the definitions of the runtime that was named."""
-    runtime = None if place.runtime is None else load_runtime(place.runtime)
-    store = store_at(place.store, runtime)
-    return store, {} if runtime is None else dict(runtime.definitions)
+def place_of(workspace: str, url: str | None, code: str | None = None) -> Place:
+    """What the options name; the store is not opened yet."""
+    check_name("workspace", workspace, MAX_WORKSPACE)
+    runtime = None if code is None else load_runtime(code)
+    definitions = {} if runtime is None else runtime.definitions
+    return Place(workspace=workspace, store=store_at(url, runtime), code=code, definitions=definitions)
 
 
 # --- ls -------------------------------------------------------------------------------------------
@@ -48,9 +51,8 @@ class Filter:
 
 async def ls(out: Output, place: Place, asked: Filter) -> None:
     """One page of threads, and where the next begins."""
-    check_name("workspace", place.workspace, MAX_WORKSPACE)
     query = Threads(workspace=place.workspace, machine=asked.machine, state=asked.state, status=asked.status)
-    async with store_at(place.store) as store:
+    async with place.store as store:
         try:
             page = await store.page(query, after=asked.after, limit=asked.limit)
         except ValueError as error:
@@ -107,11 +109,10 @@ def _row_json(row: ThreadRow) -> dict[str, Any]:
 async def show(out: Output, place: Place, thread_id: str) -> None:
     """State, data as stored, and, where the code is known, the events that may come next."""
     address = address_of(place.workspace, thread_id)
-    store, definitions = opened(place)
-    async with store:
+    async with place.store as store:
         row = await find_thread(store, address)
         data = await stored_data(store, row)
-    plan = definitions.get(row.machine)
+    plan = place.definitions.get(row.machine)
     events = None if plan is None else _events(plan, row.standing.state)
     if out.as_json:
         out.json({**_row_json(row), "data": data, "events": events})
@@ -147,7 +148,7 @@ def _events(plan: Definition, state: str) -> list[dict[str, Any]]:
 
 def _events_line(place: Place, row: ThreadRow, events: list[dict[str, Any]] | None) -> str:
     if events is None:
-        known = "" if place.runtime is None else f", and {place.runtime} has no machine {row.machine!r}"
+        known = "" if place.code is None else f", and {place.code} has no machine {row.machine!r}"
         return f"known with --runtime MODULE:NAME{known}"
     kinds = {"fire": "by its handler", "signal": "signal", "timeout": "timeout", "failure": "on failure"}
     said = [f"{e['event']} -> {' or '.join(e['to'])} ({kinds[e['kind']]})" for e in events]
@@ -160,7 +161,7 @@ def _events_line(place: Place, row: ThreadRow, events: list[dict[str, Any]] | No
 async def show_history(out: Output, place: Place, thread_id: str) -> None:
     """One line a step, as they are read."""
     address = address_of(place.workspace, thread_id)
-    async with store_at(place.store) as store:
+    async with place.store as store:
         row = await find_thread(store, address)
         async for step in history(store, row):
             if out.as_json:
@@ -217,10 +218,9 @@ def _step_json(step: StepSeen) -> dict[str, Any]:
 async def show_why(out: Output, place: Place, thread_id: str) -> None:
     """Why the thread is where it is, and what moves it on."""
     address = address_of(place.workspace, thread_id)
-    store, definitions = opened(place)
-    async with store:
+    async with place.store as store:
         row = await find_thread(store, address)
-        said = await why(store, definitions.get(row.machine), row, system_clock())
+        said = await why(store, place.definitions.get(row.machine), row, system_clock())
     if out.as_json:
         out.json({**_row_json(row), "why": said})
     else:

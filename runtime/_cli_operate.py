@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ._cli_load import BadInput, address_of, parse
-from ._cli_look import Place, opened
+from ._cli_look import Place
 from ._cli_text import Output
 from ._env import Env
 from ._look import find_thread
@@ -29,16 +29,13 @@ def resolution_of(
 async def operate(out: Output, place: Place, thread_id: str, resolution: Resolution | None) -> None:
     """Resolve, or without a resolution retry; the thread is runnable then."""
     address = address_of(place.workspace, thread_id)
-    if place.runtime is None:
+    if place.code is None:
         raise BadInput("name the code of the thread's machine with --runtime MODULE:NAME")
-    store, definitions = opened(place)
-    async with store:
+    async with place.store as store:
         row = await find_thread(store, address)
-        plan = definitions.get(row.machine)
+        plan = place.definitions.get(row.machine)
         if plan is None:
-            raise BadInput(
-                f"thread {thread_id!r} is of machine {row.machine!r}, not known to {place.runtime}"
-            )
+            raise BadInput(f"thread {thread_id!r} is of machine {row.machine!r}, not known to {place.code}")
         env = Env()
         if resolution is None:
             await retry(store, env, plan, address)
@@ -49,5 +46,5 @@ async def operate(out: Output, place: Place, thread_id: str, resolution: Resolut
     else:
         out.line(
             f"thread {thread_id!r} goes on with the next worker, such as "
-            f"`perdure run {place.runtime} {row.machine} --thread {thread_id}`"
+            f"`perdure run {place.code} {row.machine} --thread {thread_id}`"
         )

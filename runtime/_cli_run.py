@@ -23,56 +23,53 @@ from ._runtime import Runtime
 
 @frozen(kw_only=True)
 class Run:
-    """What ``perdure run`` was asked for."""
+    """What ``perdure run`` was asked for, checked as far as it can be without a store."""
 
-    runtime: str
-    machine: str
-    data: str | None
-    thread_id: str | None
-    workspace: str
-    store: str | None
+    runtime: Runtime[Any]
+    plan: Definition
+    address: Address
+    data: Any
+    """What the thread is to be started with; None: it may be there."""
 
 
-async def run(out: Output, told: Output, asked: Run) -> int:
+def asked_run(code: str, machine: str, data: str | None, thread_id: str | None, workspace: str) -> Run:
+    """The runtime, machine and data that the arguments name; without ``thread_id`` a new one is drawn."""
+    runtime = load_runtime(code)
+    plan = machine_of(runtime, machine)
+    address = address_of(workspace, thread_id if thread_id is not None else _new_id(plan))
+    first = None if data is None and thread_id is not None else data_from(plan, data or "{}")
+    return Run(runtime=runtime, plan=plan, address=address, data=first)
+
+
+def _new_id(plan: Definition) -> str:
+    return f"{plan.name.lower()}-{secrets.token_hex(4)}"
+
+
+async def run(out: Output, told: Output, asked: Run, url: str | None) -> int:
     """Run a thread until it has ended (status 0) or is parked (status 1). Progress goes to ``told``."""
-    runtime = load_runtime(asked.runtime)
-    plan = machine_of(runtime, asked.machine)
-    thread_id = asked.thread_id or f"{plan.name.lower()}-{secrets.token_hex(4)}"
-    address = address_of(asked.workspace, thread_id)
-    first = None if asked.data is None and asked.thread_id else data_from(plan, asked.data or "{}")
-    with progress(told, plan, address) as seen:
-        async with runtime.with_store(asked.store or runtime.store, observers=[seen]) as running:
-            thread = await _begin(running, plan, address, first, seen)
+    runtime = asked.runtime
+    with progress(told, asked.plan, asked.address) as seen:
+        async with runtime.with_store(url or runtime.store, observers=[seen]) as running:
+            thread = await _begin(running, asked, seen)
             with suppress(Parked):
                 await thread.result()
             return await _tell_end(out, thread)
 
 
-async def _begin(
-    running: Runtime[Any], plan: Definition, address: Address, first: Any, seen: Progress
-) -> Thread[Any, Any]:
-    thread: Thread[Any, Any] = running.thread(
-        plan.machine, thread_id=address.thread_id, workspace=address.workspace
-    )
+async def _begin(running: Runtime[Any], asked: Run, seen: Progress) -> Thread[Any, Any]:
+    plan, place = asked.plan, asked.address
+    thread_id, workspace = place.thread_id, place.workspace
+    thread: Thread[Any, Any] = running.thread(plan.machine, thread_id=thread_id, workspace=workspace)
     try:
         row = await thread.row()
     except NoSuchThread:
-        seen.say(f"thread {address.thread_id!r} of {plan.name} starts")
-        data = data_from(plan, "{}") if first is None else first
-        return await running.start(
-            plan.machine, data, thread_id=address.thread_id, workspace=address.workspace
-        )
+        data = data_from(plan, "{}") if asked.data is None else asked.data
+        seen.say(f"thread {thread_id!r} of {plan.name} starts")
+        return await running.start(plan.machine, data, thread_id=thread_id, workspace=workspace)
     if row.machine != plan.name:
-        raise BadInput(f"thread {address.thread_id!r} is of machine {row.machine!r}, not {plan.name!r}")
-    if first is not None:
-        await running.start(
-            plan.machine,
-            first,
-            thread_id=address.thread_id,
-            workspace=address.workspace,
-            principal=row.principal,
-            session=row.session,
-        )
+        raise BadInput(f"thread {thread_id!r} is of machine {row.machine!r}, not {plan.name!r}")
+    if asked.data is not None:
+        await running.start(plan.machine, asked.data, thread_id=thread_id, workspace=workspace)
     seen.resume(row)
     return thread
 
