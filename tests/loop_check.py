@@ -26,6 +26,9 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("<frozen importlib._bootstrap>", "_find_and_load"): "the first import of a module, once a process",
     ("linecache.py", "updatecache"): "the source lines of a traceback, cached",
     ("linecache.py", "checkcache"): "the source lines of a traceback, cached",
+    ("logging/__init__.py", "handle"): "where log lines go is the user's choice; pytest keeps them in memory",
+    ("runtime/_cli_text.py", "line"): "what the command line prints for a person",
+    ("runtime/_cli_text.py", "json"): "what the command line prints for a program",
     ("machines/_source.py", "_parsed"): "the source of a machine's code, once, as its class is created",
 }
 """Functions in which blocking is meant, as (end of the file's path, function), each with its reason."""
