@@ -210,6 +210,12 @@ class Book:
         self.effects[record.id] = record
         self._effects_by[(record.signature, record.occurrence)] = record
 
+    def _on_unsent(self, e: Entry) -> None:
+        record = self.effects[e["id"]]
+        record.unsettled.pop()
+        if not record.unsettled:
+            record.outcome = "free"
+
     def _on_done(self, e: Entry) -> None:
         record = self.effects[e["id"]]
         record.outcome, record.value = "done", bytes(e["value"])

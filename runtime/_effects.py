@@ -84,8 +84,8 @@ class EffectWork:
             raise LeaseLost
         now = self.visit.env.now()
         if now >= not_after:
-            self._note_end(record)
-            return  # unsent: its end is known, a new intent follows
+            self.visit.note({"k": "unsent", "id": record.id, "at": now})
+            return  # nothing of this issue can land: a new intent follows
         self.issued_here += 1
         call = self.visit.call_context(record.key, moment(not_after), record.issues)
         try:
