@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import attrs
@@ -78,6 +79,7 @@ class DataPlan(Generic[D]):
         self.fields: Mapping[str, FieldPlan] = plan_fields(cls, where)
         plans = self.fields.values()
         self._given = tuple(plan.name for plan in plans if plan.kind not in ("owned", "ephemeral"))
+        self._take: Callable[[D], tuple[Any, ...]] = _taker(self._given)
         self._ephemeral = tuple(plan.name for plan in plans if plan.kind == "ephemeral")
         self._owned = tuple((plan.name, plan.owned) for plan in plans if plan.owned is not None)
 
@@ -267,29 +269,33 @@ class DataPlan(Generic[D]):
         positions: Mapping[str, tuple[int, int]],
         error: type[Exception],
     ) -> Merged[D]:
-        values = {name: getattr(data, name) for name in self._given}
+        values = dict(zip(self._given, self._take(data), strict=True))
         values.update(changes.values)
         built = live = self._build(values, owned, error)
         if self._ephemeral:
             caches = {name: getattr(data, name) for name in self._ephemeral}
             live = self._build({**values, **caches, **changes.live}, owned, error)
-        delta: dict[str, list[Any]] = {name: ["s", Raw(raw)] for name, raw in changes.raws.items()}
-        moved = dict(positions)
+        delta: dict[str, list[Any]] = {}
+        size = 0
+        for name, raw in changes.raws.items():
+            delta[name] = ["s", Raw(raw)]
+            size += len(name) + len(raw) + 10
+        moved, items = dict(positions), None
         for name, raws in changes.items.items():
             first, count = positions.get(name, (n, 0))
             moved[name] = (first if count else n, count + len(raws))
             delta[name] = ["a", len(raws)]
+            size += len(name) + 12
+        if changes.items:
+            items = to_bytes({name: list(map(Raw, raws)) for name, raws in changes.items.items()})
         return Merged(
             data=built,
             live=live,
             delta=delta,
-            items=to_bytes({name: list(map(Raw, raws)) for name, raws in changes.items.items()})
-            if changes.items
-            else None,
+            items=items,
             messages=tuple(changes.messages),
             positions=moved,
-            size=sum(len(name) + len(raw) + 10 for name, raw in changes.raws.items())
-            + sum(len(name) + 12 for name in changes.items),
+            size=size,
         )
 
     def _build(self, values: Mapping[str, Any], owned: Mapping[str, object], error: type[Exception]) -> D:
@@ -337,6 +343,12 @@ class DataPlan(Generic[D]):
             return tuple([made.roundtrip(item, where)[1] for item in items])
         except (Unreadable, NotStorable) as error:
             raise BadUpdate(str(error)) from error
+
+
+def _taker(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda data: tuple([getattr(data, name) for name in names])
 
 
 class _Stored:
