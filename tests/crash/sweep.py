@@ -21,7 +21,8 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -30,14 +31,14 @@ from attrs import define, field
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from crash.jobs import arrivals_of, faults_of, run_job
+from crash import everything_job, summary_job
 from crash.killing import Points
 from crash.mutants import MUTANTS
-from crash.receiver import start_receiver, stop_receiver
 
 STUCK = 30
 """Seconds after which a child counts as stuck, and is killed by its own alarm."""
 RESTARTS = 4
+JOBS: dict[str, Any] = {"everything": everything_job, "summary": summary_job}
 
 
 @define
@@ -54,10 +55,11 @@ class Report:
 class Sweep:
     """One sweep over one job."""
 
-    port: int
+    job: Any
+    """A module: ``world``, ``run``, ``arrivals``, ``faults``."""
     root: Path
     moving: bool
-    mutant: str | None
+    port: int = 0
     report: Report = field(factory=Report)
     expected: dict[str, Any] | None = None
     elapsed: float = 0.0
@@ -65,35 +67,44 @@ class Sweep:
     def undisturbed(self) -> None:
         """The reference: every point's name, the data, and how long it takes."""
         folder = self._folder("undisturbed")
-        began = time.monotonic()
-        self._child(folder, "undisturbed", None)
-        self.elapsed = time.monotonic() - began
-        result = json.loads((folder / "result.json").read_text())
-        self.report.points = result["points"]
-        self.expected = None if self.moving else result
-        self._judge("undisturbed", folder)
+        with self._world(folder):
+            began = time.monotonic()
+            self._child(folder, "undisturbed", None)
+            self.elapsed = time.monotonic() - began
+            if self.report.faults:
+                return
+            result = json.loads((folder / "result.json").read_text())
+            self.report.points = result["points"]
+            self.expected = None if self.moving else result
+            self._judge("undisturbed", folder)
 
     def killed_at(self, name: str, points: Sequence[int]) -> None:
         """Kill the first process at the first point, its successor at the second; then let it live."""
         folder = self._folder(name)
-        for kill_at in [*points, *[None] * RESTARTS]:
-            if self._child(folder, name, kill_at):
-                break
-        self._judge(name, folder)
+        with self._world(folder):
+            for kill_at in [*points, *[None] * RESTARTS]:
+                if self._child(folder, name, kill_at):
+                    break
+            self._judge(name, folder)
 
     def killed_after(self, name: str, seconds: float) -> None:
         """Kill the process from outside after a while; then let it live."""
         folder = self._folder(name)
-        pid = self._fork(folder, name, None)
-        timer = threading.Event()
-        timer.wait(seconds)
-        os.kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        self.report.kills += os.WIFSIGNALED(status)
-        for _ in range(RESTARTS):
-            if self._child(folder, name, None):
-                break
-        self._judge(name, folder)
+        with self._world(folder):
+            pid = self._fork(folder, name, None)
+            threading.Event().wait(seconds)
+            os.kill(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+            self.report.kills += os.WIFSIGNALED(status)
+            for _ in range(RESTARTS):
+                if self._child(folder, name, None):
+                    break
+            self._judge(name, folder)
+
+    @contextmanager
+    def _world(self, folder: Path) -> Iterator[None]:
+        with self.job.world(folder) as self.port:
+            yield
 
     def _folder(self, name: str) -> Path:
         self.report.runs += 1
@@ -120,7 +131,7 @@ class Sweep:
         signal.alarm(STUCK)
         try:
             points = Points(kill_at)
-            result = asyncio.run(run_job(folder, self.port, run, points, moving=self.moving))
+            result = asyncio.run(self.job.run(folder, self.port, run, points, moving=self.moving))
             (folder / "result.json").write_text(json.dumps({**result, "points": points.names}))
         except BaseException:
             (folder / "error.txt").write_text(traceback.format_exc()[-2000:])
@@ -132,8 +143,8 @@ class Sweep:
         if not path.exists():
             self.report.faults.append(f"{name}: it never came to its end")
             return
-        arrivals = asyncio.run(arrivals_of(self.port, name))
-        wrong = faults_of(json.loads(path.read_text()), arrivals, self.expected)
+        arrived = asyncio.run(self.job.arrivals(self.port, name))
+        wrong = self.job.faults(json.loads(path.read_text()), arrived, self.expected)
         self.report.faults += [f"{name}: {fault}" for fault in wrong]
 
 
@@ -141,15 +152,11 @@ def sweep(args: argparse.Namespace) -> Report:
     """Run what the arguments ask for."""
     if args.mutant is not None:
         MUTANTS[args.mutant]()
-    pid, port = start_receiver()
-    try:
-        with tempfile.TemporaryDirectory() as root:
-            made = Sweep(port, Path(root), args.moving, args.mutant)
-            made.undisturbed()
-            _run(made, args)
-            return made.report
-    finally:
-        stop_receiver(pid)
+    with tempfile.TemporaryDirectory() as root:
+        made = Sweep(JOBS[args.job], Path(root), args.moving)
+        made.undisturbed()
+        _run(made, args)
+        return made.report
 
 
 def _run(made: Sweep, args: argparse.Namespace) -> None:
@@ -170,6 +177,7 @@ def _run(made: Sweep, args: argparse.Namespace) -> None:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--job", choices=sorted(JOBS), default="everything")
     parser.add_argument("--mode", choices=("points", "pairs", "random"), default="points")
     parser.add_argument("--every", type=int, default=1, help="take every n-th point")
     parser.add_argument("--count", type=int, default=10)

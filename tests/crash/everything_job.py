@@ -1,15 +1,16 @@
-"""What is run and killed: a job is a machine, its data and signals, and what must come of it."""
+"""The machine that uses everything as a job to be killed, and what must come of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from crash.features import ROUNDS, Approval, Everything, Facts, Job, World
+from crash.everything import ROUNDS, Approval, Everything, Facts, Job, World
 from crash.killing import KillingStore, Points
-from crash.receiver import ask
+from crash.receiver import ask, start_receiver, stop_receiver
 from perdure.runtime import Runtime
 from perdure.stores import Artifacts, Memory, open_store
 
@@ -18,13 +19,23 @@ AGAIN = {"ping", "set_flag"}
 """Effects that may arrive more than once under one key: their receivers are declared to bear it."""
 
 
-async def run_job(folder: Path, port: int, run: str, points: Points, *, moving: bool) -> dict[str, Any]:
+@contextmanager
+def world(folder: Path) -> Iterator[int]:
+    """The receiver in a forked process; its port."""
+    pid, port = start_receiver()
+    try:
+        yield port
+    finally:
+        stop_receiver(pid)
+
+
+async def run(folder: Path, port: int, name: str, points: Points, *, moving: bool) -> dict[str, Any]:
     """Run the job to its end in this process, and say what became of it."""
-    world = World(port=port, run=run, point=points, moving=moving)
+    deps = World(port=port, run=name, point=points, moving=moving)
     store = KillingStore(open_store(f"sqlite:///{folder}/perdure.db"), points)
     runtime = Runtime(
         machines=[Everything],
-        deps=world,
+        deps=deps,
         store=store,
         artifacts=f"file://{folder}/artifacts",
         poll=timedelta(milliseconds=25),
@@ -75,29 +86,29 @@ def plain(data: Job) -> dict[str, Any]:
     }
 
 
-async def arrivals_of(port: int, run: str) -> list[dict[str, Any]]:
+async def arrivals(port: int, name: str) -> list[dict[str, Any]]:
     """The receiver's raw log of one run."""
-    arrived: list[dict[str, Any]] = await ask(port, op="arrivals", run=run)
+    arrived: list[dict[str, Any]] = await ask(port, op="arrivals", run=name)
     return arrived
 
 
-def faults_of(
-    result: Mapping[str, Any], arrivals: Sequence[Mapping[str, Any]], expected: Mapping[str, Any] | None
+def faults(
+    result: Mapping[str, Any], arrived: Sequence[Mapping[str, Any]], expected: Mapping[str, Any] | None
 ) -> list[str]:
     """What is wrong with a run; empty: nothing. ``expected``: the data of an undisturbed one, where the world
     stands still."""
-    faults = _repeated(arrivals) + _disagreeing(result, arrivals)
+    wrong = _repeated(arrived) + _disagreeing(result, arrived)
     if expected is not None and result["data"] != expected["data"]:
-        faults.append(f"data is {result['data']}, undisturbed it is {expected['data']}")
+        wrong.append(f"data is {result['data']}, undisturbed it is {expected['data']}")
     if result["state"] != "done" or result["data"]["transitions"] != len(EVENTS) - 1:
-        faults.append(f"ended in {result['state']} after {result['data']['transitions']} transitions")
+        wrong.append(f"ended in {result['state']} after {result['data']['transitions']} transitions")
     if result["versions"] != {"job": 1, "last job": 1}:
-        faults.append(f"memory has versions {result['versions']}")
+        wrong.append(f"memory has versions {result['versions']}")
     if len(result["artifacts"]) != 1 or result["contents"] != ["picture of job"]:
-        faults.append(f"artifacts are {result['artifacts']}, {result['contents']}")
+        wrong.append(f"artifacts are {result['artifacts']}, {result['contents']}")
     if result["pending"] or [line.split()[1] for line in result["history"]] != EVENTS:
-        faults.append(f"history is {result['history']}, {result['pending']} signals are pending")
-    return faults
+        wrong.append(f"history is {result['history']}, {result['pending']} signals are pending")
+    return wrong
 
 
 def _repeated(arrivals: Sequence[Mapping[str, Any]]) -> list[str]:

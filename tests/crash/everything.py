@@ -38,7 +38,7 @@ from perdure.machines import (
 )
 
 ROUNDS = 4
-SOON = timedelta(milliseconds=40)
+SOON = timedelta(seconds=5)
 SETTLE = timedelta(milliseconds=30)
 
 
