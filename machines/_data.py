@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_origin
 
 import attrs
 import msgspec
@@ -74,7 +74,7 @@ class DataPlan(Generic[D]):
     """
 
     def __init__(self, cls: type[D], where: str) -> None:
-        self.cls = cls
+        self.cls: type[D] = get_origin(cls) or cls
         self.where = where
         self.fields: Mapping[str, FieldPlan] = plan_fields(cls, where)
         plans = self.fields.values()

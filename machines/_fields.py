@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import attrs
 
@@ -49,13 +49,14 @@ class FieldPlan:
 
 def plan_fields(cls: type[Any], where: str) -> dict[str, FieldPlan]:
     """The plan of each field; ``DefinitionError`` names ``where`` and the field that is declared wrongly."""
-    if not (attrs.has(cls) and is_frozen(cls)):
+    class_: type[Any] = get_origin(cls) or cls
+    if not (attrs.has(class_) and is_frozen(class_)):
         raise DefinitionError(f"{where}: the data {type_name(cls)} of a machine has to be a @record")
     try:
         types = field_types(cls)
     except Refused as refused:
         raise DefinitionError(f"{where}{refused.path}: {refused.reason}") from refused.__cause__
-    plans = {field.name: _plan(field, types, f"{where}.{field.name}") for field in attrs.fields(cls)}
+    plans = {field.name: _plan(field, types, f"{where}.{field.name}") for field in attrs.fields(class_)}
     talks = [name for name, plan in plans.items() if plan.kind == "conversation"]
     if len(talks) > 1:
         raise DefinitionError(
@@ -67,6 +68,8 @@ def plan_fields(cls: type[Any], where: str) -> dict[str, FieldPlan]:
 def _plan(field: attrs.Attribute[Any], types: Mapping[str, Any], where: str) -> FieldPlan:
     if field.name.startswith("_"):
         raise DefinitionError(f"{where}: an update could not name a private field: leave out the underscore")
+    if field.alias != field.name:
+        raise DefinitionError(f"{where}: its alias {field.alias!r} is a second name: drop it")
     if field.name not in types:
         raise DefinitionError(f"{where}: it has no annotation: say its type")
     type_, markers = _split(types[field.name], where)
@@ -150,7 +153,7 @@ def _stored(type_: Any, marker: Any, where: str) -> tuple[Kind, Codec[Any], Call
             raise DefinitionError(f"{where}: Merge() needs Mapping[..., ...], not {type_name(type_)}")
         return "plain", codec(type_, where), _merged
     if isinstance(marker, Reducer):
-        _check_reducer(marker.fn, where)
+        _check_reducer(marker.fn, plain, where)
         return "plain", codec(type_, where), marker.fn
     return "plain", codec(type_, where), None
 
@@ -161,7 +164,7 @@ def _merged(old: Mapping[Any, Any], update: Any) -> dict[Any, Any]:
     return {**old, **update}
 
 
-def _check_reducer(fn: Callable[[Any, Any], Any], where: str) -> None:
+def _check_reducer(fn: Callable[[Any, Any], Any], type_: Any, where: str) -> None:
     if not callable(fn) or inspect.iscoroutinefunction(fn):
         raise DefinitionError(f"{where}: Reducer takes a pure function of (old, new), not {fn!r}")
     try:
@@ -171,7 +174,24 @@ def _check_reducer(fn: Callable[[Any, Any], Any], where: str) -> None:
             f"{where}: Reducer calls {fn!r} with (old, new), which it does not take"
         ) from None
     except ValueError:
-        return  # a builtin without a signature
+        pass  # a builtin without a signature
+    returned = _returned(fn)
+    if _is_class(returned) and _is_class(type_) and not issubclass(returned, type_):
+        raise DefinitionError(
+            f"{where}: Reducer's {fn!r} returns {type_name(returned)}, and the field is {type_name(type_)}"
+        )
+
+
+def _returned(fn: Callable[..., Any]) -> Any:
+    """What a function says that it returns; None where it says nothing that can be resolved."""
+    try:
+        return unwrap(get_type_hints(fn).get("return"))
+    except (NameError, TypeError, AttributeError):
+        return None
+
+
+def _is_class(type_: Any) -> bool:
+    return isinstance(type_, type) and get_origin(type_) is None
 
 
 def _check_default(field: attrs.Attribute[Any], type_: Any, where: str) -> None:

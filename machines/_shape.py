@@ -164,3 +164,41 @@ def _as_subclass(shape: Shape, value: Any) -> str:
         if isinstance(value, class_):
             return f": it would come back as {class_.__name__}"
     return ""
+
+
+def constant(schema: dict[str, Any]) -> Callable[[Schemas], dict[str, Any]]:
+    return lambda _: dict(schema)
+
+
+def _loads_text(name: str, parse: Callable[[str], Any]) -> Callable[..., Any]:
+    def load(plain: Any, _: Any = None) -> Any:
+        if type(plain) is not str:
+            raise Misfit(f"expected {name} as text, found {describe(plain)}")
+        try:
+            return parse(plain)
+        except (ValueError, KeyError, ArithmeticError, OSError, ImportError) as error:
+            raise Misfit(f"{plain[:60]!r} is no {name}: {error}") from None
+
+    return load
+
+
+def of_text(
+    type_: type,
+    *,
+    parse: Callable[[str], Any],
+    write: Callable[[Any], str],
+    schema: dict[str, Any],
+    encoder_writes_it: bool = False,
+    **more: Any,
+) -> Shape:
+    load = _loads_text(type_.__name__, parse)
+    return Shape(
+        name=type_.__name__,
+        classes=(type_,),
+        forms=frozenset({str}),
+        load=load,
+        dump=identity if encoder_writes_it else write,
+        schema=constant({"type": "string", **schema}),
+        key=(write, load),
+        **more,
+    )

@@ -15,7 +15,8 @@ import typing_extensions
 
 from ._classes import is_class_of_fields, members_of, of_class
 from ._containers import fixed_tuple, mapping, sequence, unordered
-from ._scalars import literal, none, scalar
+from ._enums import literal
+from ._scalars import none, scalar
 from ._shape import Refused, Shape
 from ._unions import optional, union
 from ._values import FrozenMapping

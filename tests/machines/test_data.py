@@ -1,7 +1,7 @@
 """A machine's data: how updates merge, what is written of it, and that it is read back as it was."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Generic, TypedDict, TypeVar
 
 import attrs
 import msgspec
@@ -23,6 +23,8 @@ from perdure.machines._record import (
     record,
     runtime_owned,
 )
+
+T = TypeVar("T")
 
 
 class Cache:
@@ -256,9 +258,7 @@ class TestLoad:
     def test_of_what_was_replaced(self) -> None:
         first = started(notes=[Note(text="a"), Note(text="b")])
         rows = [(0, first.items or b""), (3, b'{"notes":[{"text":"z","tags":[]}]}')]
-        loaded = PLAN.load(
-            {}, [(0, first.delta), (3, {"notes": ["r", 1]})], rows, [], OWNED
-        )
+        loaded = PLAN.load({}, [(0, first.delta), (3, {"notes": ["r", 1]})], rows, [], OWNED)
         assert loaded.data.notes == (Note(text="z", tags=()),)
         assert loaded.positions == {"notes": (3, 1)}
 
@@ -349,6 +349,11 @@ class TestPatch:
         assert schema["additionalProperties"] is False
 
 
+@record
+class Box(Generic[T]):
+    held: Sequence[T]
+
+
 class Loose(TypedDict):
     x: int
 
@@ -361,6 +366,10 @@ def data_class(**annotations: Any) -> type[Any]:
     body: dict[str, Any] = {"__annotations__": {name: type_ for name, (type_, _) in pairs.items()}}
     body |= {name: field for name, (_, field) in pairs.items() if field is not None}
     return record(type("Data", (), body))
+
+
+def as_text(old: int, new: int) -> str:
+    return f"{old}{new}"
 
 
 async def asynchronous(old: int, new: int) -> int:
@@ -407,6 +416,11 @@ class TestDeclaration:
             ({"x": Annotated[Sequence[int], Append]}, r"M\.x: write Append\(\.\.\.\) with its parentheses"),
             ({"x": Annotated[int, Reducer(lambda old: old)]}, r"M\.x: Reducer calls .* with \(old, new\)"),
             ({"x": Annotated[int, Reducer(asynchronous)]}, r"M\.x: Reducer takes a pure function"),
+            (
+                {"x": Annotated[int, Reducer(as_text)]},
+                r"M\.x: Reducer's .* returns str, and the field is int",
+            ),
+            ({"x": (int, attrs.field(alias="y"))}, r"M\.x: its alias 'y' is a second name"),
             ({"x": (str, runtime_owned("seq"))}, r"M\.x: the runtime puts the seq there: declare it int"),
             (
                 {"x": (Annotated[int, ModelWritable()], runtime_owned("seq"))},
@@ -441,6 +455,12 @@ class TestDeclaration:
             "notes",
             "total",
         ]
+
+    def test_may_be_generic(self) -> None:
+        plan = DataPlan(Box[int], "M")
+        assert plan.started(Box(held=(1,)), {}).data == Box(held=(1,))
+        with pytest.raises(NotStorable, match=r"M\.held\[0\]: 'a' \(str\) is no int"):
+            plan.started(Box(held=("a",)), {})  # type: ignore[arg-type]
 
     def test_a_builtin_may_reduce(self) -> None:
         assert DataPlan(data_class(x=Annotated[int, Reducer(max)]), "M").fields["x"].reducer is max
