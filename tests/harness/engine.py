@@ -588,6 +588,14 @@ class Sim:
         page = await self.store.page(Threads(workspace="w", thread_id=thread_id), limit=1)
         return page.rows[0]
 
+    async def exists(self, thread_id: str = "t") -> bool:
+        """Whether the thread has been started."""
+        return bool((await self.store.page(Threads(workspace="w", thread_id=thread_id), limit=1)).rows)
+
+    async def store_rows(self, query: Query[R]) -> Sequence[R]:
+        """Everything that a query finds."""
+        return (await self.store.page(query, limit=1_000_000)).rows
+
     async def rows(self, thread_id: str = "t") -> list[tuple[LogRow, Body]]:
         """Its log, with each payload read."""
         page = await self.store.page(
