@@ -38,7 +38,7 @@ from ._errors import Parked, SignalRefused, StartConflict, UnknownMachine
 from ._journal import GENESIS, Body, chain, encode_body
 from ._keys import digest
 from ._ledger import side_digest
-from ._look import StepSeen, find_thread, history, look, pending_signals, rows_of, why
+from ._look import StepSeen, find_thread, history, look, pending_signals, rows_of, stored_data, why
 from ._operate import Resolution, resolve, retry
 from ._progress import Progress, conversation_field, owned_values
 from ._reliable import until_known
@@ -113,6 +113,10 @@ class Thread(Generic[M, D]):
         """Its data as of its newest checkpoint."""
         data: D = (await look(self._client.store, self._plan, await self.row())).data
         return data
+
+    async def stored_data(self) -> dict[str, Any]:
+        """Its data as plain JSON values, as they are stored."""
+        return await stored_data(self._client.store, await self.row())
 
     async def history(self) -> list[StepSeen]:
         """Its steps so far, from the journal."""
@@ -190,10 +194,10 @@ class Client:
         check_name("thread_id", thread_id, MAX_ID)
         address = Address(workspace=workspace, thread_id=thread_id)
         start, progress = self._prepare(plan, address, data, principal, session or thread_id)
-        started: Started = await until_known(lambda: self.store.start(start))
+        started = await self._send(start)
         if not started.created:
             _same_start(started.thread, start)
-        elif started.thread.owner is not None and self._worker is not None:
+        elif self._worker is not None and _is_still_ours(started.thread, start):
             log, items = (start.log,), start.items
             claim = Claim(
                 thread=started.thread,
@@ -206,6 +210,14 @@ class Client:
             self._worker.take(claim, progress if fresh else None)
         self.nudge()
         return Thread(self, plan, address)
+
+    async def _send(self, start: Start) -> Started:
+        try:
+            return await until_known(lambda: self.store.start(start))
+        except BaseException:
+            if self._worker is not None and start.owner is not None:
+                self._worker.be_unsure()  # whoever waited for it has gone, and it may have landed
+            raise
 
     def _prepare(
         self, plan: Definition, address: Address, data: Any, principal: str, session: str
@@ -319,6 +331,11 @@ class Client:
                 with anyio.move_on_after(pause):
                     await changed.wait()
             pause = min(2 * pause, LONGEST_LOOK)
+
+
+def _is_still_ours(thread: ThreadRow, start: Start) -> bool:
+    """The start's claim stands: one that was sent again may find that others went on meanwhile."""
+    return start.owner is not None and (thread.owner, thread.epoch, thread.n) == (start.owner, 1, 1)
 
 
 def _same_start(thread: ThreadRow, start: Start) -> None:

@@ -75,7 +75,7 @@ async def stored_data(store: Store, row: ThreadRow) -> dict[str, Any]:
     """
     thread = f"thread {row.address.thread_id!r}"
     try:
-        stored = _StoredData()
+        stored = _StoredData(row.standing.base)
         async for log in rows_of(store, Log(address=row.address, after=row.standing.base - 1)):
             if log.kind in ("start", "transition") and log.payload is not None:
                 stored.take(log.n, decode_body(log.payload))
@@ -83,18 +83,21 @@ async def stored_data(store: Store, row: ThreadRow) -> dict[str, Any]:
             (r.n, msgspec.json.decode(r.payload)) async for r in rows_of(store, Items(address=row.address))
         ]
         return stored.values(items)
-    except (msgspec.MsgspecError, KeyError, ValueError, TypeError) as error:
+    except DAMAGE as error:
         raise Unreadable(f"{thread}: a stored record cannot be read: {error}") from error
 
 
 class _StoredData:
     """Fields as the newest snapshot and the deltas after it have them; those of items by where they begin."""
 
-    def __init__(self) -> None:
+    def __init__(self, base: int) -> None:
+        self._base = base
         self._values: dict[str, Any] = {}
         self._first: dict[str, int] = {}
 
     def take(self, n: int, body: Body) -> None:
+        if n == self._base and body.base is None:
+            raise ValueError(f"log row {n} holds no snapshot")
         for name, value in (body.base or {}).items():
             self._values[name] = msgspec.json.decode(value)
         for name, change in (body.delta or {}).items():
@@ -162,18 +165,41 @@ async def history(store: Store, row: ThreadRow) -> AsyncIterator[StepSeen]:
     gathered: list[Entry] = []
     last: LogRow | None = None
     async for log in rows_of(store, Log(address=row.address)):
-        body = Body() if log.payload is None else decode_body(log.payload)
+        body = _body(row, log)
         gathered += body.entries
         last = log
         if log.kind == "start":
             state = body.dest or ""
-            yield _step(log, "", "start", state, [])
+            yield _seen(row, log, "", "start", state, [])
             gathered = []
         elif log.kind == "transition":
-            yield _step(log, state, body.event, body.dest, gathered)
+            yield _seen(row, log, state, body.event, body.dest, gathered)
             state, gathered = body.dest or state, []
     if gathered and last is not None:
-        yield _step(last, state, None, None, gathered)
+        yield _seen(row, last, state, None, None, gathered)
+
+
+DAMAGE = (msgspec.MsgspecError, LookupError, TypeError, ValueError, AttributeError)
+"""What comes of reading entries that no engine has written."""
+
+
+def _body(row: ThreadRow, log: LogRow) -> Body:
+    try:
+        return Body() if log.payload is None else decode_body(log.payload)
+    except DAMAGE as error:
+        raise _damaged(row, log, error) from error
+
+
+def _seen(row: ThreadRow, log: LogRow, *step: Any) -> StepSeen:
+    try:
+        return _step(log, *step)
+    except DAMAGE as error:
+        raise _damaged(row, log, error) from error
+
+
+def _damaged(row: ThreadRow, log: LogRow, error: Exception) -> Unreadable:
+    where = f"thread {row.address.thread_id!r}: row {log.n} of its journal"
+    return Unreadable(f"{where} cannot be read: {type(error).__name__}: {error}")
 
 
 def _step(log: LogRow, state: str, event: str | None, dest: str | None, entries: list[Entry]) -> StepSeen:
@@ -309,8 +335,8 @@ async def _doubts(store: Store, row: ThreadRow, now: int) -> list[str]:
         for name, key, until in await doubts_of(store, row):
             left = "settled by now" if until <= now else f"settled at {moment(until).isoformat()}"
             said.append(f"Effect {name} with key {key} is in doubt ({left}).")
-    except (msgspec.MsgspecError, KeyError) as error:
-        said.append(f"Its journal cannot be read here: {error}.")
+    except DAMAGE as error:
+        said.append(f"Its journal cannot be read here: {type(error).__name__}: {error}.")
     return said
 
 

@@ -37,7 +37,7 @@ from ._journal import describe_error
 from ._look import rows_of
 from ._observe import Observers, logger
 from ._progress import Progress
-from ._reliable import page_of
+from ._reliable import page_of, until_known
 from ._run import Change, Run
 
 CLAIM_BATCH = 200
@@ -104,8 +104,8 @@ class Worker:
         self._suspect: Run | None = None
         self._rows: dict[str, WorkerRow] = {}
         self._look_again = 0.0
-        self._unsure = False
-        """Whether a claim's reply was lost."""
+        self._unsure_until = 0.0
+        """Until when the store may come to hold a claim of this worker's that it does not know of."""
         self._watchers: dict[Address, asyncio.Event] = {}
 
     # --- the process ------------------------------------------------------------------------------
@@ -140,8 +140,10 @@ class Worker:
         with anyio.move_on_after(ABORT_GRACE):
             await self._idle.wait()
         await _cancel([*self._tasks, *self._loops])
-        with contextlib.suppress(StoreError):
-            await self.store.beat(evolve(self._row, ended=self.env.now()))
+        with anyio.move_on_after(ABORT_GRACE):
+            await until_known(self._let_go_of_unknown)
+            row = evolve(self._row, ended=self.env.now())
+            await until_known(lambda: self.store.beat(row))
         await to_thread.run_sync(self._mark.remove)
 
     def now(self) -> Micros:
@@ -168,25 +170,30 @@ class Worker:
         while not self._draining:
             self._nudge.clear()
             try:
-                if self._unsure:
+                if asyncio.get_running_loop().time() < self._unsure_until:
                     await self._let_go_of_unknown()
                 busy = await self._claim()
             except StoreError as error:
                 logger.warning("worker %s: cannot claim: %s", self.worker, error)
-                self._unsure = True
+                self.be_unsure()
                 await anyio.sleep(STORE_PAUSE)
                 continue
             if not busy:
                 with anyio.move_on_after(self._pause()):
                     await self._nudge.wait()
 
+    def be_unsure(self) -> None:
+        """A claim was dropped, or its reply was lost and it may still land: nobody else would run it."""
+        self._unsure_until = asyncio.get_running_loop().time() + self._options.lease.total_seconds()
+        self._nudge.set()
+
     async def _let_go_of_unknown(self) -> None:
-        """After a claim whose reply was lost: give up what this worker owns and does not run."""
+        """Give up what this worker owns and does not run. A start whose reply is still on its way here is then
+        fenced off, and claimed again."""
         query = Threads(owner=self.worker, status="running")
         async for row in rows_of(self.store, query):
             if row.address not in self._runs:
                 await self.store.release([released(row)])
-        self._unsure = False
 
     def _pause(self) -> float:
         pause = self._options.poll.total_seconds()
@@ -198,7 +205,8 @@ class Worker:
         """One round; True where there may be more at once."""
         room = min(self._options.concurrency - len(self._runs), CLAIM_BATCH)
         alone = self._suspect is not None and not self._progressed(self._suspect)
-        if alone or room <= 0 or (self._suspects and self._runs):
+        if alone or room <= 0 or (self._suspects and self._runs) or not self.lease_holds():
+            self._next_wake = None  # nothing can be claimed until a run ends or moves, which gives a nudge
             return False
         self._suspect = None
         request = ClaimRequest(
@@ -249,7 +257,8 @@ class Worker:
         try:
             change = await run.go_on()
             if change == "lost":
-                logger.warning("thread %r: the claim was lost to another worker", run.address.thread_id)
+                logger.warning("thread %r: the claim was lost", run.address.thread_id)
+                self.be_unsure()
         except Exception as error:
             await self._set_aside(run, error)
         finally:
