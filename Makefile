@@ -41,7 +41,7 @@ crash: $(VENV)/dev
 	@$(BIN)/pytest -n 2 --dist worksteal --full-sweep tests/crash tests/simulation
 
 bench: $(VENV)/dev
-	@$(BIN)/python -m bench
+	@$(BIN)/python -m benchmarks
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -1,0 +1,118 @@
+"""perdure beside raw SQLite: ten transitions a thread, 1 KB of data, full history, everything durable.
+
+    python -m benchmarks [--runs 3] [--concurrency 1 10 100 1000] [--json FILE]
+
+The two take turns; figures are medians of the runs, and the ratio is the median of the runs' ratios, since
+shared machines drift. fsyncs are counted with strace, in a run of their own, where it is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+THREADS = {1: 100, 10: 400, 100: 1500, 1000: 2000}
+TRANSITIONS = 10
+SYNCS = "fsync,fdatasync"
+
+
+def run(module: str, *arguments: object, trace: Path | None = None) -> dict[str, Any]:
+    """One measured process."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    if trace is not None:
+        command = ["strace", "-f", "-c", "-e", f"trace={SYNCS}", "-o", str(trace), *command]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+    result: dict[str, Any] = json.loads(done.stdout)
+    return result
+
+
+def compare(concurrency: int, runs: int) -> dict[str, Any]:
+    """Medians for one concurrency."""
+    threads = THREADS.get(concurrency, 10 * concurrency)
+    steps = threads * TRANSITIONS
+    ours: list[dict[str, Any]] = []
+    raw: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(runs):
+            path, copy = Path(folder, f"ours-{number}.db"), Path(folder, f"raw-{number}.db")
+            ours.append(run("benchmarks._ours", path, threads, concurrency))
+            raw.append(run("benchmarks._raw", path, copy, concurrency))
+        syncs = _syncs(Path(folder), threads, concurrency) if shutil.which("strace") else None
+    return {
+        "concurrency": concurrency,
+        "transitions_per_second": steps / median(r["seconds"] for r in ours),
+        "raw_per_second": steps / median(r["seconds"] for r in raw),
+        "ratio": median(b["seconds"] / a["seconds"] for a, b in zip(ours, raw, strict=True)),
+        "cpu_per_thousand": median(r["cpu"] for r in ours) / steps * 1000,
+        "bytes_per_transition": median(r["bytes"] for r in ours) / steps,
+        "fsyncs_per_transition": None if syncs is None else syncs / steps,
+        "thread_p50_ms": median(r["p50"] for r in ours) * 1000,
+        "thread_p99_ms": median(r["p99"] for r in ours) * 1000,
+    }
+
+
+def _syncs(folder: Path, threads: int, concurrency: int) -> int:
+    counted = folder / "strace"
+    run("benchmarks._ours", folder / "traced.db", threads, concurrency, trace=counted)
+    calls = re.findall(r"^\s*\S+\s+\S+\s+\S+\s+(\d+)\s+(?:\d+\s+)?f(?:data)?sync", counted.read_text(), re.M)
+    return sum(map(int, calls))
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """The table."""
+    table = Table(title="ten transitions a thread, 1 KB changed in each, full history, synchronous=FULL")
+    names = (
+        "concurrency",
+        "transitions/s",
+        "raw SQLite/s",
+        "ratio",
+        "CPU s/1000",
+        "bytes",
+        "fsyncs",
+        "p50",
+        "p99",
+    )
+    for name in names:
+        table.add_column(name, justify="right")
+    for row in rows:
+        syncs = row["fsyncs_per_transition"]
+        table.add_row(
+            f"{row['concurrency']}",
+            f"{row['transitions_per_second']:,.0f}",
+            f"{row['raw_per_second']:,.0f}",
+            f"{row['ratio']:.2f}",
+            f"{row['cpu_per_thousand']:.3f}",
+            f"{row['bytes_per_transition']:,.0f}",
+            "no strace" if syncs is None else f"{syncs:.3f}",
+            f"{row['thread_p50_ms']:.1f} ms",
+            f"{row['thread_p99_ms']:.1f} ms",
+        )
+    Console(width=120).print(table)
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 10, 100, 1000])
+    parser.add_argument("--json", type=Path)
+    asked = parser.parse_args()
+    rows = [compare(concurrency, asked.runs) for concurrency in asked.concurrency]
+    show(rows)
+    if asked.json is not None:
+        asked.json.write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
