@@ -1078,7 +1078,8 @@ def test_guards_and_narrower_failures_keep_their_turn() -> None:
         broken = a.to(b, when=Data.big).on_failure()
         other = a.to(b).on_failure(OSError)
         early = a.to(b, when=Data.big).after(DAY)
-        late = a.to(b).after(2 * DAY)
+        late = a.to(b, when=Data.big).after(2 * DAY)
+        late_too = a.to(b).after(2 * DAY)
 
         @a.handler
         async def run(self, data: Data, step: Step) -> Fire:
@@ -1091,7 +1092,37 @@ def test_guards_and_narrower_failures_keep_their_turn() -> None:
 
     state = definition(M).states["a"]
     assert [failure.event for failure in state.failures] == ["gone", "broken", "other"]
-    assert [timeout.event for timeout in state.timeouts] == ["early", "late"]
+    assert [timeout.event for timeout in state.timeouts] == ["early", "late", "late_too"]
+    receiver = definition(M).events["other"].receiver
+    assert receiver is not None
+    failure = Failure(error="OSError", message="full", attempts=2)
+    assert receiver(Data(), failure) == Accept(event="other", updates={"n": 2})
+
+
+def test_states_do_not_forestall_each_other() -> None:
+    class M(Machine[Data]):
+        a = State(initial=True, retry=Retry(delay=timedelta(0), max_delay=timedelta(0), factor=1))
+        b = State()
+        c = State(final=True)
+        go = a.to(b)
+        gone = b.to(c)
+        failed = a.to(c).on_failure()
+        failed_too = b.to(c).on_failure()
+
+        @a.handler
+        async def run(self, data: Data, step: Step) -> Fire:
+            return self.go()
+
+        @b.handler
+        async def end(self, data: Data, step: Step) -> Fire:
+            return self.gone()
+
+    states = definition(M).states
+    assert [[failure.event for failure in state.failures] for state in states.values()] == [
+        ["failed"],
+        ["failed_too"],
+        [],
+    ]
 
 
 def test_code_without_source_is_left_to_the_commit() -> None:
