@@ -137,13 +137,15 @@ def unstorable(shape: Shape, value: Any) -> tuple[str, str] | None:
     return _Walk().fault(shape, value, "", 0)
 
 
-def misfit(shape: Shape, plain: Any, path: str = "") -> tuple[str, str] | None:
+def misfit(shape: Shape, plain: Any, path: str = "", depth: int = 0) -> tuple[str, str] | None:
     """Path and reason of the innermost place where decoded JSON does not fit ``shape``."""
+    if depth > MAX_DEPTH:
+        return path[:80] + "...", f"nested deeper than {MAX_DEPTH} levels"
     try:
         shape.load(plain, None)
     except Exception as error:
         for step, member, part in shape.parts(plain):
-            found = misfit(member, part, path + step)
+            found = misfit(member, part, path + step, depth + 1)
             if found is not None:
                 return found
         return path, reason_of(error)

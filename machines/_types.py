@@ -138,8 +138,9 @@ class Compiler:
 
     def _record(self, type_: Any) -> Shape:
         if type_ in self._open:
-            self.recursive = True
-            return self._reference(type_)
+            finished = self._open[type_]
+            self.recursive |= finished is None
+            return finished or self._reference(type_)
         self._open[type_] = None
         members = members_of(type_)
         shapes = {member.name: self._part(member.type, f".{member.name}") for member in members}

@@ -85,59 +85,70 @@ class _Choice:
         }
 
 
-def _union(name: str, choices: Sequence[_Choice], tags: dict[str, _Choice]) -> Shape:
-    classes: tuple[type[Any], ...] = tuple(class_ for choice in choices for class_ in choice.shape.classes)
-    by_class: dict[type[Any], _Choice] = {
-        class_: choice for choice in choices for class_ in choice.shape.classes
-    }
-    by_form: dict[type[Any], _Choice] = {
-        form: choice for choice in choices if choice.tag is None for form in choice.shape.forms
-    }
-    forms: frozenset[type[Any]] = frozenset(by_form)
-    if float in by_form:
-        by_form.setdefault(int, by_form[float])
+@attrs.frozen(kw_only=True)
+class _Dispatch:
+    """Finds the member that a value or its JSON belongs to."""
 
-    def dump(value: Any) -> Any:
-        if type(value) not in by_class:
-            raise Misfit(f"{describe(value)} is no {name}")
-        return by_class[type(value)].dump(value)
+    name: str
+    by_class: dict[type[Any], _Choice]
+    by_form: dict[type[Any], _Choice]
+    tags: dict[str, _Choice]
 
-    def choice_of(plain: Any) -> _Choice:
-        tag: Any = plain.get(TAG) if tags and plain.__class__ is dict else None
-        choice = tags.get(tag) if tag.__class__ is str else by_form.get(plain.__class__)
-        if choice is None:
-            raise Misfit(f"expected one of {name}, found {describe(plain)}")
-        return choice
+    def dump(self, value: Any) -> Any:
+        if type(value) not in self.by_class:
+            raise Misfit(f"{describe(value)} is no {self.name}")
+        return self.by_class[type(value)].dump(value)
 
-    def load(plain: Any, _: Any = None) -> Any:
-        choice = choice_of(plain)
+    def load(self, plain: Any, _: Any = None) -> Any:
+        choice = self.choice(plain)
         return choice.shape.load(choice.strip(plain), None)
 
-    def same(one: Any, other: Any) -> bool:
-        if type(one) not in by_class or type(other) not in by_class:
-            return False
-        choice = by_class[type(one)]
-        return choice is by_class[type(other)] and choice.shape.same(one, other)
+    def choice(self, plain: Any) -> _Choice:
+        tag: Any = plain.get(TAG) if self.tags and plain.__class__ is dict else None
+        choice = self.tags.get(tag) if tag.__class__ is str else self.by_form.get(plain.__class__)
+        if choice is None:
+            raise Misfit(f"expected one of {self.name}, found {describe(plain)}")
+        return choice
 
-    def parts(plain: Any) -> Parts:
+    def same(self, one: Any, other: Any) -> bool:
+        if type(one) not in self.by_class or type(other) not in self.by_class:
+            return False
+        choice = self.by_class[type(one)]
+        return choice is self.by_class[type(other)] and choice.shape.same(one, other)
+
+    def members(self, value: Any) -> Parts:
+        return self.by_class[type(value)].shape.members(value)
+
+    def problem(self, value: Any) -> str | None:
+        return self.by_class[type(value)].shape.problem(value)
+
+    def parts(self, plain: Any) -> Parts:
         try:
-            choice = choice_of(plain)
+            choice = self.choice(plain)
             return choice.shape.parts(choice.strip(plain))
         except Misfit:
             return ()
 
+
+def _union(name: str, choices: Sequence[_Choice], tags: dict[str, _Choice]) -> Shape:
+    by_class = {class_: choice for choice in choices for class_ in choice.shape.classes}
+    by_form = {form: choice for choice in choices if choice.tag is None for form in choice.shape.forms}
+    forms = frozenset(by_form)
+    if float in by_form:
+        by_form.setdefault(int, by_form[float])
+    dispatch = _Dispatch(name=name, by_class=by_class, by_form=by_form, tags=tags)
     untagged = all(choice.tag is None and choice.shape.dump is identity for choice in choices)
     leaves = all(choice.shape.is_leaf for choice in choices)
     return Shape(
         name=name,
-        classes=classes,
+        classes=tuple([class_ for choice in choices for class_ in choice.shape.classes]),
         forms=forms | _TAGGED if tags else forms,
-        load=load,
-        dump=identity if untagged else dump,
-        same=leaf_same if leaves else same,
-        members=lambda value: by_class[type(value)].shape.members(value),
-        problem=lambda value: by_class[type(value)].shape.problem(value),
-        parts=parts,
+        load=dispatch.load,
+        dump=identity if untagged else dispatch.dump,
+        same=leaf_same if leaves else dispatch.same,
+        members=dispatch.members,
+        problem=dispatch.problem,
+        parts=dispatch.parts,
         schema=lambda schemas: {"anyOf": [choice.schema(schemas) for choice in choices]},
         native=all(choice.shape.native for choice in choices),
     )

@@ -588,7 +588,7 @@ class TestStoredBytes:
 
     def test_deep_nesting_is_unreadable(self) -> None:
         raw = b'{"name":"a","children":[' * 400 + b"]}" * 400
-        with pytest.raises(Unreadable):
+        with pytest.raises(Unreadable, match=r"^x\.children\[0\].*\.\.\.: nested deeper than 100 levels"):
             codec(Tree, "x").decode(raw, "x")
 
     def test_name_no_module_to_import(self) -> None:
