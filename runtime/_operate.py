@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from ._env import Env
 from ._errors import CannotResolve
 from ._journal import Entry, decode_body, raw
 from ._ledger import Conclusion, Ledger
-from ._look import find_thread
+from ._look import DAMAGE, find_thread
 from ._progress import current_names
 
 OPERATOR_LEASE = 15_000_000
@@ -44,10 +44,12 @@ class Resolution:
 class _Held:
     """A parked thread under a claim of the operator's."""
 
-    def __init__(self, ledger: Ledger, book: Book, park: Entry) -> None:
+    def __init__(self, ledger: Ledger, book: Book, park: Entry, damage: str | None) -> None:
         self.ledger = ledger
         self.book = book
         self.park = park
+        self.damage = damage
+        """Why its journal cannot be read; None: it can."""
 
 
 async def retry(store: Store, env: Env, plan: Definition, address: Address) -> None:
@@ -71,6 +73,8 @@ def _entries(
     held: _Held, now: Micros, plan: Definition, resolution: Resolution
 ) -> tuple[list[Entry], tuple[KeyWrite, ...]]:
     thread_id = held.ledger.row.address.thread_id
+    if held.damage is not None:
+        raise CannotResolve(f"thread {thread_id!r}: its journal cannot be read here: {held.damage}")
     if resolution.action in ("done", "not done"):
         record = _one(thread_id, [*held.book.doubts()], resolution.effect, "in doubt")
         return _settle(thread_id, record, now, plan, resolution)
@@ -169,7 +173,7 @@ def _one(thread_id: str, records: list[EffectRecord], key: str | None, what: str
 
 
 @asynccontextmanager
-async def _hold(store: Store, env: Env, plan: Definition, address: Address) -> AsyncIterator[_Held]:
+async def _hold(store: Store, env: Env, plan: Definition, address: Address) -> AsyncGenerator[_Held]:
     row = await find_thread(store, address)
     if row.standing.status != "parked":
         raise CannotResolve(
@@ -187,7 +191,7 @@ async def _hold(store: Store, env: Env, plan: Definition, address: Address) -> A
 
 
 @asynccontextmanager
-async def _operator(store: Store, env: Env) -> AsyncIterator[str]:
+async def _operator(store: Store, env: Env) -> AsyncGenerator[str]:
     """A worker's row for as long as the claim lasts: without one it would count as a dead worker's."""
     now = env.now()
     row = WorkerRow(
@@ -211,14 +215,18 @@ def _read(store: Store, env: Env, plan: Definition, claim: Claim, before: Any, w
     ledger.standing = before
     book = Book(names=current_names(plan))
     park: Entry = {}
-    for row in claim.log:
-        if row.seq != before.seq or row.kind in ("start", "transition") or row.payload is None:
-            continue
-        entries = decode_body(row.payload).entries
-        book.apply_all(entries)
-        park = next((e for e in entries if e["k"] == "park"), park)
+    damage: str | None = None
+    try:
+        for row in claim.log:
+            if row.seq != before.seq or row.kind in ("start", "transition") or row.payload is None:
+                continue
+            entries = decode_body(row.payload).entries
+            book.apply_all(entries)
+            park = next((e for e in entries if e["k"] == "park"), park)
+    except DAMAGE as error:
+        damage = f"{type(error).__name__}: {error}"
     ledger.inbox_seen = 0
-    return _Held(ledger, book, park)
+    return _Held(ledger, book, park, damage)
 
 
 async def _go_on(held: _Held, env: Env, entries: list[Entry], keys: tuple[KeyWrite, ...]) -> None:
