@@ -36,6 +36,8 @@ EXPECTED = (
 )
 """What is told in one line."""
 
+INTERRUPTED = 130
+
 app = typer.Typer(
     name="perdure",
     help="Runs machines whose every transition is a checkpoint, and shows where their threads stand.",
@@ -177,23 +179,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0, 1 (parked, or the demo's counts are wrong), 2 (bad input)."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # pyright: ignore
-    log = logging.getLogger("perdure")
-    log.addHandler(_OneLine())
-    sys.exit(_status(list(sys.argv[1:] if arguments is None else arguments)))
+    log, warnings = logging.getLogger("perdure"), _OneLine()
+    log.addHandler(warnings)
+    try:
+        status = _status(list(sys.argv[1:] if arguments is None else arguments))
+    finally:
+        log.removeHandler(warnings)
+    sys.exit(status)
 
 
 def _status(arguments: list[str]) -> int:
     try:
-        return (
-            cast("int | None", app(arguments or ["--help"], prog_name="perdure", standalone_mode=False)) or 0
-        )
+        status = _run(arguments)
+        sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except KeyboardInterrupt:
-        return _refuse(
-            "interrupted: what is recorded is kept, and the same thread goes on when it is run", 130
-        )
+    except (KeyboardInterrupt, typer.Abort):
+        status = INTERRUPTED
     except EXPECTED as error:
         return _refuse(str(error) or type(error).__name__)
     except Exception as error:
@@ -201,6 +204,15 @@ def _status(arguments: list[str]) -> int:
         if usage is None:
             return _refuse(f"a fault of perdure's own: {type(error).__name__}: {error}", 70)
         return _refuse(f"{usage()} (`perdure --help` says what there is)")
+    if status == INTERRUPTED:
+        return _refuse(
+            "interrupted: what is recorded is kept, and a thread goes on when it is run again", status
+        )
+    return status
+
+
+def _run(arguments: list[str]) -> int:
+    return cast("int | None", app(arguments or ["--help"], prog_name="perdure", standalone_mode=False)) or 0
 
 
 def _refuse(message: str, status: int = 2) -> int:

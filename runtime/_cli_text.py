@@ -93,7 +93,7 @@ class Output:
         cells = [[safe(cell) for cell in row] for row in rows]
         if not self.console.is_terminal:
             for row in [head, *cells]:
-                self.console.print(Text("\t".join(row)))
+                self.console.file.write("\t".join(row) + "\n")
             return
         table = Table(box=None, header_style="bold", pad_edge=False)
         for name in head:

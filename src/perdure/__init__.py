@@ -146,15 +146,17 @@ __all__ = [
 _FOLDERS = ("machines", "runtime", "stores", "artifacts")
 
 
-def __getattr__(name: str) -> Any:
-    # Importing the engine takes longer than everything else that a short script does, so that it is put off.
-    if name in __all__:
-        for folder in _FOLDERS:
-            module = import_module(f"perdure.{folder}")
-            if hasattr(module, name):
-                globals()[name] = value = getattr(module, name)
-                return value
-    raise AttributeError(f"module 'perdure' has no attribute {name!r}")
+if not TYPE_CHECKING:  # to a checker it would make every misspelt name an Any
+
+    def __getattr__(name: str) -> Any:
+        """Importing the engine takes longer than all else that a short script does, so that it is put off."""
+        if name in __all__:
+            for folder in _FOLDERS:
+                module = import_module(f"perdure.{folder}")
+                if hasattr(module, name):
+                    globals()[name] = value = getattr(module, name)
+                    return value
+        raise AttributeError(f"module 'perdure' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
