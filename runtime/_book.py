@@ -241,6 +241,7 @@ class Book:
         self.failed[lane] = e["attempt"]
         if e.get("retry_at") is not None:
             self.retry_at[lane] = e["retry_at"]
+        self.ended.pop(lane, None)
         for gone in e.get("dropped", ()):
             record = self.effects.pop(gone)
             del self._effects_by[(record.signature, record.occurrence)]
@@ -252,6 +253,9 @@ class Book:
             memory=[(ns, key, value, version) for ns, key, value, version in e["memory"]],
             artifacts=e["artifacts"],
         )
+
+    def _on_branches_again(self, e: Entry) -> None:
+        self.ended.clear()
 
     def _on_artifact(self, e: Entry) -> None:
         self.artifacts.add(e["id"])

@@ -161,16 +161,18 @@ class VisitRunner:
             except MemoryMoved as moved:
                 return await self._run_again(moved)
             except (BadUpdate, NotStorable, TooLarge, CallMisuse, PerdureError) as error:
-                failed = [(self.attempts[-1] if self.attempts else self._next_attempt(), error)]
+                failed = [(self._attempt_of(h), error) for h in self.visit.state.handlers]
         return await self._failed(failed)
 
     def _waits_for_a_retry(self, fired: Mapping[str, BranchEnd]) -> bool:
         book = self.visit.book
         return any(h.lane not in fired and h.lane not in book.ended for h in self.visit.state.handlers)
 
-    def _next_attempt(self) -> Attempt:
-        handler = self.visit.state.handlers[-1]
-        return Attempt(self.visit, handler, self.visit.book.failed.get(handler.lane, 0) + 1)
+    def _attempt_of(self, handler: HandlerPlan) -> Attempt:
+        """A branch's attempt, also of one that finished before a resume: each has failed where their ends do not
+        fit together."""
+        made = next((a for a in self.attempts if a.handler is handler), None)
+        return made or Attempt(self.visit, handler, self.visit.book.failed.get(handler.lane, 0) + 1)
 
     def _in_order(self, fired: Mapping[str, BranchEnd]) -> list[BranchEnd]:
         return [fired.get(h.lane) or self._finished_before(h.lane) for h in self.visit.state.handlers]
@@ -194,6 +196,9 @@ class VisitRunner:
                 f"{visit.where}: its branches fired different events "
                 f"({', '.join(f'{end.lane}: {end.fire.event}' for end in ends)}): all must fire the same one"
             )
+        shared = shared_with_a_record(ends)
+        if shared:
+            return await self._run_branches_again(shared)
         attempt = max((a.number for a in self.attempts), default=1)
         entries = [trimmed(read) for end in ends for read in end.reads]
         if attempt > 1:
@@ -208,6 +213,13 @@ class VisitRunner:
         )
         self.progress = await commit_transition(visit, self.progress, move)
         return "moved"
+
+    async def _run_branches_again(self, shared: list[tuple[str, str]]) -> Left:
+        """What was recorded of finished branches will not do: they run again, beside each other."""
+        entry: Entry = {"k": "branches_again", "memory": shared, "at": self.visit.env.now()}
+        await self.visit.ledger.record([entry])
+        self.visit.book.apply(entry)
+        return "again"
 
     # --- failures ---------------------------------------------------------------------------------
 
@@ -302,13 +314,21 @@ class VisitRunner:
         return pinned
 
 
+def shared_with_a_record(ends: Sequence[BranchEnd]) -> list[tuple[str, str]]:
+    """Memory keys that several branches write, one of which finished before a resume: whether and how their
+    writes merge is in its code and not in its record."""
+    recorded = [(ns, key) for end in ends for ns, key, _, _ in end.stored_memory]
+    written = recorded + [where for end in ends for where in end.memory]
+    return sorted({where for where in recorded if written.count(where) > 1})
+
+
 def received(visit: Visit, event: str, receiver: Any, data: Any, payload: Any) -> Mapping[str, object]:
     """The updates that a receiver makes of what came in; one that raises parks the thread, as guards do."""
     if receiver is None:
         return {}
     try:
         accept = receiver(data, payload)
-    except Exception as error:
+    except BaseException as error:  # its own: nothing is awaited here
         said = describe_error(error)
         raise Parking(
             "failed", f"{visit.where}: the receiver of {event!r} raised {said['type']}: {said['message']}"
