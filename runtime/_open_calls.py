@@ -74,6 +74,10 @@ class OpenRead(OpenCall):
             encoded, value = await self.perform()
             self._recorded(encoded)
             return value
+        except (KeyboardInterrupt, SystemExit) as error:
+            # asyncio lets these two through a task, and the loop would end with them
+            self.attempt.stop(Raised(error))
+            await asyncio.get_running_loop().create_future()
         finally:
             self.answered()
 

@@ -46,7 +46,7 @@ def judge(visit: Visit, event: str, data: Any) -> Row | None:
             return row
         try:
             allowed = row.guard(data)
-        except Exception as error:
+        except BaseException as error:  # its own: nothing is awaited here
             said = describe_error(error)
             raise Parking(
                 "failed",
