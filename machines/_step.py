@@ -130,15 +130,18 @@ class Step(Protocol[X_co]):
         ...
 
     def now(self) -> Awaitable[datetime]:
-        """The time (aware, UTC), recorded as a plain read is: drawn anew after a resume, unless an effect may rest on it."""
+        """The time (aware, UTC), recorded as a plain read is: drawn anew after a resume,
+        unless an effect may rest on it."""
         ...
 
     def uuid(self) -> Awaitable[UUID]:
-        """A random UUID, recorded as a plain read is: drawn anew after a resume, unless an effect may rest on it."""
+        """A random UUID, recorded as a plain read is: drawn anew after a resume,
+        unless an effect may rest on it."""
         ...
 
     def random(self) -> Awaitable[float]:
-        """A random number in [0, 1), recorded as a plain read is: drawn anew after a resume, unless an effect may rest on it."""
+        """A random number in [0, 1), recorded as a plain read is: drawn anew after a resume,
+        unless an effect may rest on it."""
         ...
 
     def report(self, **progress: object) -> None:
