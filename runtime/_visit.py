@@ -169,8 +169,8 @@ class VisitRunner:
         return any(h.lane not in fired and h.lane not in book.ended for h in self.visit.state.handlers)
 
     def _attempt_of(self, handler: HandlerPlan) -> Attempt:
-        """A branch's attempt, also of one that finished before a resume: each has failed where their ends do not
-        fit together."""
+        """A branch's attempt, also of one that finished before a resume: where their ends do not fit
+        together, each of them has failed."""
         made = next((a for a in self.attempts if a.handler is handler), None)
         return made or Attempt(self.visit, handler, self.visit.book.failed.get(handler.lane, 0) + 1)
 
