@@ -9,11 +9,12 @@ from typing import Any
 from attrs import frozen
 
 from perdure.machines import Definition
-from perdure.stores import MAX_WORKSPACE, Status, Store, ThreadRow, Threads, check_name, system_clock
+from perdure.stores import MAX_WORKSPACE, Status, Store, ThreadRow, Threads, check_name
 
 from ._cli_load import BadInput, address_of, load_runtime, store_at
 from ._cli_text import STATUS_STYLES, Output, Styled
 from ._context import moment
+from ._env import Env
 from ._look import CallSeen, StepSeen, find_thread, history, stored_data, why
 
 
@@ -147,6 +148,8 @@ def _events(plan: Definition, state: str) -> list[dict[str, Any]]:
 
 
 def _events_line(place: Place, row: ThreadRow, events: list[dict[str, Any]] | None) -> str:
+    if row.standing.status == "ended":
+        return "none, it has ended"
     if events is None:
         known = "" if place.code is None else f", and {place.code} has no machine {row.machine!r}"
         return f"known with --runtime MODULE:NAME{known}"
@@ -220,7 +223,8 @@ async def show_why(out: Output, place: Place, thread_id: str) -> None:
     address = address_of(place.workspace, thread_id)
     async with place.store as store:
         row = await find_thread(store, address)
-        said = await why(store, place.definitions.get(row.machine), row, system_clock())
+        env = Env()
+        said = await why(store, place.definitions.get(row.machine), row, env.now(), env.ended)
     if out.as_json:
         out.json({**_row_json(row), "why": said})
     else:

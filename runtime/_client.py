@@ -128,7 +128,8 @@ class Thread(Generic[M, D]):
 
     async def why(self) -> str:
         """Why it is where it is, and what moves it on."""
-        return await why(self._client.store, self._plan, await self.row(), self._client.env.now())
+        env = self._client.env
+        return await why(self._client.store, self._plan, await self.row(), env.now(), env.ended)
 
     async def retry(self) -> None:
         """Let a parked thread go on from its record, with its attempts counted anew."""

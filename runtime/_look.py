@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from typing import Any
 
@@ -23,6 +23,8 @@ from perdure.stores import (
     Store,
     ThreadRow,
     Threads,
+    WorkerRow,
+    Workers,
 )
 
 from ._book import Book
@@ -269,8 +271,8 @@ def decision(e: Entry, entries: list[Entry]) -> str | None:
             return "memory changed meanwhile, run again"
         case "park":
             return f"parked ({e['reason']}): {e['note']}"
-        case "resolved":
-            return f"{name}: resolved as {e['action']}"
+        case "resolved" | "resolution":
+            return f"{name}: resolved as {e['action']} by {e['by']}"
         case "retry":
             return "retried by an operator"
         case _:
@@ -280,18 +282,29 @@ def decision(e: Entry, entries: list[Entry]) -> str | None:
 # --- why ------------------------------------------------------------------------------------------
 
 
-async def why(store: Store, definition: Definition | None, row: ThreadRow, now: int) -> str:
-    """One paragraph: why the thread is where it is, and what moves it on. Always answers."""
+async def why(
+    store: Store,
+    definition: Definition | None,
+    row: ThreadRow,
+    now: int,
+    gone: Callable[[WorkerRow], bool] = lambda worker: False,
+) -> str:
+    """One paragraph: why the thread is where it is, and what moves it on. Always answers.
+
+    ``gone``: whether a worker's process is known to have ended.
+    """
     standing = row.standing
     thread = f"thread {row.address.thread_id!r} of {row.machine}"
     where = f"{thread} is in state {standing.state!r} at seq {standing.seq}"
     if standing.status == "parked":
-        lines = [f"{where}: parked ({standing.reason}). {standing.note}"]
+        lines = [f"{where}: parked ({standing.reason}). {(standing.note or '').rstrip('.')}."]
     elif standing.status == "ended":
         left = await pending_signals(store, row.address)
         lines = [f"{where}: ended."]
         if left:
             lines.append(f"Signals left in its inbox: {', '.join(r.id for r in left[:10])}.")
+    elif standing.status == "running" and row.owner is not None:
+        lines = [await _running(store, row, row.owner, where, now, gone)]
     elif definition is None:
         lines = [f"{where}: {standing.status}. No code of the machine {row.machine!r} was given."]
     elif row.standing.version > definition.version:
@@ -299,7 +312,7 @@ async def why(store: Store, definition: Definition | None, row: ThreadRow, now: 
     elif standing.status == "waiting":
         lines = [await _waits(store, definition, row, where, now)]
     else:
-        lines = [_running(row, where)]
+        lines = [f"{where}: runnable, and no worker has claimed it yet."]
     return " ".join([*lines, *await _doubts(store, row, now)])
 
 
@@ -319,11 +332,21 @@ async def _waits(store: Store, definition: Definition, row: ThreadRow, where: st
     return f"{where}: waiting {' or '.join(parts) or 'for nothing that can come'}.{held}"
 
 
-def _running(row: ThreadRow, where: str) -> str:
-    if row.owner is None:
-        return f"{where}: runnable, and no worker has claimed it yet."
+async def _running(
+    store: Store, row: ThreadRow, owner: str, where: str, now: int, gone: Callable[[WorkerRow], bool]
+) -> str:
+    page = await store.page(Workers(id=owner), limit=1)
+    worker = page.rows[0] if page.rows else None
     crashes = f" {row.crashes} workers died on it without progress." if row.crashes else ""
-    return f"{where}: worker {row.owner} runs it (epoch {row.epoch}).{crashes}"
+    if worker is None or worker.ended is not None or gone(worker):
+        return f"{where}: its worker {owner} is gone, and the next worker goes on with it.{crashes}"
+    if worker.beat + worker.lease < now:
+        since = moment(worker.beat).isoformat(timespec="seconds")
+        return (
+            f"{where}: its worker {owner} was last heard of at {since}, and the next worker goes on with "
+            f"it.{crashes}"
+        )
+    return f"{where}: worker {owner} runs it (epoch {row.epoch}).{crashes}"
 
 
 async def _doubts(store: Store, row: ThreadRow, now: int) -> list[str]:

@@ -264,7 +264,8 @@ def test_show_needs_no_code(perdure: Perdure) -> None:
     shown = json.loads(perdure("show", "quick", "--json").out)
     assert shown["events"] is None
     assert shown["data"]["notes"][0] == "priced"
-    text = perdure("show", "quick")
+    assert "events    none, it has ended" in perdure("show", "quick").lines
+    text = perdure("show", "ship")
     assert "events    known with --runtime MODULE:NAME" in text.lines
     text = perdure("show", "ship", "--runtime", "cli_app:other")
     assert any("cli_app:other has no machine 'Shipping'" in line for line in text.lines)
