@@ -70,7 +70,7 @@ class HeldStorage(ObjectStorage):
 async def run_held(when: When, port: int) -> None:
     """What the child process does."""
     deps = Deps(customers=runtime.deps.customers, storage=HeldStorage(port, when))
-    async with Runtime(machines=[Summary], deps=deps) as held:
+    async with Runtime(machines=[Summary], deps=deps, artifacts="file:perdure-artifacts") as held:
         thread = await held.start(Summary, Brief(customer_id=CUSTOMER), thread_id=CUSTOMER)
         await thread.result()
 
@@ -182,13 +182,11 @@ class Act:
 
     def _runtime(self) -> Runtime[Deps]:
         """For a client that only looks: nothing is run in this process."""
-        place = self.folder
-        deps = runtime.deps
         return Runtime(
             machines=[Summary],
-            deps=deps,
-            store=f"sqlite:///{place}/perdure.db",
-            artifacts=f"file:{quote(str(place))}/artifacts",
+            deps=runtime.deps,
+            store=f"sqlite:///{self.folder}/perdure.db",
+            artifacts=f"file:{quote(str(self.folder))}/perdure-artifacts",
         )
 
 

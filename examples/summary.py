@@ -150,5 +150,5 @@ runtime = Runtime(
         storage=ObjectStorage(int(os.environ.get("OBJECT_STORAGE_PORT", "8321"))),
     ),
     store="sqlite:///perdure.db",
-    artifacts="file:artifacts",
+    artifacts="file:perdure-artifacts",
 )
