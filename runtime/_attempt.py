@@ -37,6 +37,9 @@ class Attempt:
         self.unrecorded: list[Entry] = []
         self.artifact_ids: set[str] = set()
         self.artifact_counts: dict[tuple[str, str, str], int] = {}
+        self.memory_seen: dict[tuple[str, str], Any] = {}
+        """Each key as the attempt first saw it, whichever strand did."""
+        self.memory_looking = asyncio.Lock()
         self.memory_checks: dict[tuple[str, str], MemoryCheck] = {}
         self.memory_writes: dict[tuple[str, str], Any] = {}
         self.background: set[asyncio.Task[Any]] = set()
@@ -258,7 +261,9 @@ class Attempt:
         for call in batch:
             not_after = now + int(call.effect.deadline.total_seconds() * 1e6)
             entries.append(call.intent(not_after, now))
-        checks = tuple(self.memory_checks.values())
+        # An effect that was issued before may have happened: no newer memory can refuse it any more.
+        anew = any(call.record is None for call in batch)
+        checks = tuple(self.memory_checks.values()) if anew else ()
         await visit.ledger.record([*reads, *entries], checks=checks, **parts)
         del self.unrecorded[: len(reads)]
         visit.book.apply_all([*reads, *entries])

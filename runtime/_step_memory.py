@@ -10,7 +10,7 @@ import msgspec
 from attrs import define, field, frozen
 
 from perdure.machines import Declared, Namespace
-from perdure.stores import Memory, MemoryCheck, MemoryRow
+from perdure.stores import Memory, MemoryCheck, MemoryRow, check_name
 
 from ._attempt import Attempt
 from ._book import signature_of
@@ -84,9 +84,9 @@ class MemoryOfStep:
     async def update(self, namespace: Namespace[Any], key: str, fn: Callable[[Any], Any], /) -> Any:
         where = f"{self._attempt.visit.where}: memory {namespace.name}/{key}"
         writes = self._attempt.memory_writes
+        seen = await self._seen(namespace, key)
         own = writes.get((namespace.name, key))
         if own is None:
-            seen = await self._seen(namespace, key)
             own = PendingWrite(namespace, key, seen.value, seen.version)
             own.updates.append(fn)
         elif own.updates:
@@ -96,6 +96,17 @@ class MemoryOfStep:
         return own.value
 
     async def _seen(self, namespace: Namespace[Any], key: str) -> Seen:
+        """A key as the attempt first saw it: a put is judged by that version, not by a newer one."""
+        visit = self._attempt.visit
+        check_name(f"{visit.where}: memory namespace", namespace.name)
+        check_name(f"{visit.where}: memory key", key)
+        async with self._attempt.memory_looking:
+            seen = self._attempt.memory_seen.get((namespace.name, key))
+            if seen is None:
+                seen = self._attempt.memory_seen[namespace.name, key] = await self._look(namespace, key)
+        return seen
+
+    async def _look(self, namespace: Namespace[Any], key: str) -> Seen:
         visit = self._attempt.visit
         where = f"{visit.where}: memory {namespace.name}/{key}"
 
@@ -110,10 +121,11 @@ class MemoryOfStep:
             encoded = bytes(value)
             return Seen(version, None if encoded == b"null" else namespace.codec.decode(encoded, where))
 
-        seen: Seen = await self._plain("memory.get", [namespace.name, key], perform, decode)
-        self._attempt.memory_checks.setdefault(
-            (namespace.name, key), MemoryCheck(namespace=namespace.name, key=key, version=seen.version)
-        )
+        # Whichever strand looks first, in a later attempt as well: the record is the handler's.
+        lane = self._attempt.handler.lane
+        seen: Seen = await self._plain(lane, "memory.get", [namespace.name, key], perform, decode)
+        check = MemoryCheck(namespace=namespace.name, key=key, version=seen.version)
+        self._attempt.memory_checks[(namespace.name, key)] = check
         return seen
 
     async def _stale(self, namespace: Namespace[Any], key: str, value: Any, max_age: timedelta) -> bool:
@@ -128,11 +140,12 @@ class MemoryOfStep:
         def decode(stored: bytes) -> bool:
             return stored == b"true"
 
-        judged: bool = await self._plain("memory.stale", [namespace.name, key], perform, decode)
+        arguments = [namespace.name, key]
+        judged: bool = await self._plain(self._lane, "memory.stale", arguments, perform, decode)
         return judged
 
-    async def _plain(self, call: str, arguments: list[str], perform: Any, decode: Any) -> Any:
-        signature = signature_of(self._lane, call, msgspec.json.encode(arguments))
+    async def _plain(self, lane: str, call: str, arguments: list[str], perform: Any, decode: Any) -> Any:
+        signature = signature_of(lane, call, msgspec.json.encode(arguments))
         label = f"{call} {'/'.join(arguments)}"
         return await self._attempt.register_plain(
             signature, label=label, kept=False, perform=perform, decode=decode

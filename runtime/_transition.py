@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -202,7 +202,7 @@ async def _write_of(visit: Visit, pending: PendingWrite) -> MemoryWrite:
         row = await newest(visit, pending.namespace.name, pending.key)
         value, expected = _value(visit, pending, row), row.version if row is not None else 0
         for fn in pending.updates:
-            value = fn(value)
+            value = _pure(visit, pending, "the function given to update", fn, value)
     where = f"{visit.where}: memory {pending.namespace.name}/{pending.key}"
     encoded, _ = pending.namespace.codec.roundtrip(value, where)
     return MemoryWrite(namespace=pending.namespace.name, key=pending.key, value=encoded, expected=expected)
@@ -213,6 +213,18 @@ def _value(visit: Visit, pending: PendingWrite, row: Any) -> Any:
         return None
     where = f"{visit.where}: memory {pending.namespace.name}/{pending.key}"
     return pending.namespace.codec.decode(row.value, where)
+
+
+def _pure(visit: Visit, write: PendingWrite, what: str, fn: Callable[..., Any], *values: Any) -> Any:
+    """Call a user's function on memory's values; the attempt fails with what it raises."""
+    try:
+        return fn(*values)
+    except BaseException as error:  # its own: nothing is awaited here
+        said = describe_error(error)
+        raise PerdureError(
+            f"{visit.where}: memory {write.namespace.name}/{write.key}: {what} raised "
+            f"{said['type']}: {said['message']}"
+        ) from error
 
 
 async def _take_in(visit: Visit, pending: Sequence[PendingWrite], moved: MemoryMoved) -> list[MemoryWrite]:
@@ -229,13 +241,17 @@ async def _take_in(visit: Visit, pending: Sequence[PendingWrite], moved: MemoryM
                 raise moved
             current = _value(visit, write, row)
             if current is not None:
-                write.value = write.namespace.merge(current, write.value)
+                write.value = _pure(
+                    visit, write, "its merge rule", write.namespace.merge, current, write.value
+                )
             write.expected = row.version
         writes.append(await _write_of(visit, write))
     return writes
 
 
-def merged_memory(lanes: Sequence[tuple[str, Mapping[tuple[str, str], PendingWrite]]]) -> list[PendingWrite]:
+def merged_memory(
+    visit: Visit, lanes: Sequence[tuple[str, Mapping[tuple[str, str], PendingWrite]]]
+) -> list[PendingWrite]:
     """The memory writes of all branches in declared order."""
     together: dict[tuple[str, str], tuple[str, PendingWrite]] = {}
     for lane, writes in lanes:
@@ -246,7 +262,9 @@ def merged_memory(lanes: Sequence[tuple[str, Mapping[tuple[str, str], PendingWri
             elif before[1].updates and write.updates:
                 before[1].updates.extend(write.updates)
             elif write.namespace.merge is not None and not write.updates and not before[1].updates:
-                before[1].value = write.namespace.merge(before[1].value, write.value)
+                before[1].value = _pure(
+                    visit, write, "its merge rule", write.namespace.merge, before[1].value, write.value
+                )
             else:
                 raise PerdureError(
                     f"branches {before[0]!r} and {lane!r} both write memory {'/'.join(where)}: give the "

@@ -207,7 +207,7 @@ class VisitRunner:
             event=ends[0].fire.event,
             updates=[(end.lane, end.fire.updates) for end in ends],
             entries=entries,
-            memory=merged_memory([(end.lane, end.memory) for end in ends]),
+            memory=merged_memory(visit, [(end.lane, end.memory) for end in ends]),
             stored_memory=[write for end in ends for write in end.stored_memory],
             asked_artifacts={artifact for end in ends for artifact in end.artifacts},
         )
