@@ -104,7 +104,7 @@ class Worker:
         self._suspect: Run | None = None
         self._rows: dict[str, WorkerRow] = {}
         self._look_again = 0.0
-        self._unsure_until = 0.0
+        self._unsure_until: float | None = None
         """Until when the store may come to hold a claim of this worker's that it does not know of."""
         self._watchers: dict[Address, asyncio.Event] = {}
 
@@ -170,8 +170,11 @@ class Worker:
         while not self._draining:
             self._nudge.clear()
             try:
-                if asyncio.get_running_loop().time() < self._unsure_until:
+                if self._unsure_until is not None:
+                    asked = asyncio.get_running_loop().time()
                     await self._let_go_of_unknown()
+                    if asked >= self._unsure_until:
+                        self._unsure_until = None
                 busy = await self._claim()
             except StoreError as error:
                 logger.warning("worker %s: cannot claim: %s", self.worker, error)
@@ -188,7 +191,7 @@ class Worker:
         self._nudge.set()
 
     async def _let_go_of_unknown(self) -> None:
-        """Give up what this worker owns and does not run. A start whose reply is still on its way here is then
+        """Give up what this worker owns and does not run. A start whose reply is on its way here is then
         fenced off, and claimed again."""
         query = Threads(owner=self.worker, status="running")
         async for row in rows_of(self.store, query):
