@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from attrs import define, field
 
-from perdure.machines import Definition, FieldPlan, Unreadable
+from perdure.machines import Definition, FieldPlan, Merged, Unreadable
 from perdure.stores import Claim, LogRow, Messages, Micros, Store
 
 from ._book import Book
@@ -39,6 +39,25 @@ class Progress:
     def snapshot_due(self, delta_size: int) -> bool:
         """Whether deltas would cost more to read than a new snapshot costs to write."""
         return self.since_base + delta_size + DELTA_OVERHEAD > self.base_size + SNAPSHOT_SLACK
+
+    def advanced(
+        self, merged: Merged[Any], base: Mapping[str, Any] | None, *, due: dict[str, Micros], at: Micros
+    ) -> Progress:
+        """Where the thread stands after a transition, whose commit wrote a snapshot or only the changes."""
+        if base is None:
+            base_size, since_base = self.base_size, self.since_base + merged.size + DELTA_OVERHEAD
+        else:
+            base_size, since_base = sum(len(bytes(value)) for value in base.values()), 0
+        return Progress(
+            data=merged.data,
+            live=merged.live,
+            positions=merged.positions,
+            base_size=base_size,
+            since_base=since_base,
+            due=due,
+            entered=at,
+            book=Book(names=self.book.names),
+        )
 
 
 def owned_values(thread_id: str, seq: int) -> dict[str, object]:

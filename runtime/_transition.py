@@ -11,12 +11,11 @@ from attrs import define, evolve, field
 from perdure.machines import Row, StatePlan
 from perdure.stores import MemoryMoved, MemoryWrite, Micros, Standing
 
-from ._book import Book
 from ._context import Parking, Visit
 from ._errors import GuardRefused, PerdureError
 from ._journal import Body, Entry, describe_error
 from ._ledger import Conclusion
-from ._progress import Progress, current_names, owned_values
+from ._progress import Progress, owned_values
 from ._step_memory import PendingWrite, newest
 
 MERGES = 20
@@ -124,16 +123,6 @@ def _build(
         base=base,
         due=due,
     )
-    after = Progress(
-        data=merged.data,
-        live=merged.live,
-        positions=merged.positions,
-        base_size=progress.base_size if base is None else sum(len(bytes(v)) for v in base.values() if v),
-        since_base=0 if snapshot else progress.since_base + merged.size + 200,
-        due=due,
-        entered=at,
-        book=Book(names=current_names(definition)),
-    )
     conclusion = Conclusion(
         kind="transition",
         body=body,
@@ -148,7 +137,7 @@ def _build(
             "memory": memory,
         },
     )
-    return conclusion, after
+    return conclusion, progress.advanced(merged, base, due=due, at=at)
 
 
 def _standing(
