@@ -63,8 +63,9 @@ class WorkerOptions:
     """How long running steps may go on once the runtime is left."""
     poison_limit: int = 3
     """Crashes without progress after which a thread is parked."""
-    suspect_from: int = 2
-    """Crashes without progress after which a thread runs alone."""
+    suspect_from: int = 1
+    """Crashes without progress, as counted before a claim, from which on that claim's run is alone: the next
+    crash, which may be the last that is allowed, is then its own."""
 
 
 class Worker:
@@ -103,6 +104,7 @@ class Worker:
         self._suspects = False
         self._suspect: Run | None = None
         self._rows: dict[str, WorkerRow] = {}
+        self._dead: tuple[str, ...] = ()
         self._look_again = 0.0
         self._unsure_until: float | None = None
         """Until when the store may come to hold a claim of this worker's that it does not know of."""
@@ -236,12 +238,13 @@ class Worker:
         """Workers of this machine whose process is known to be gone, whatever their lease says."""
         now = asyncio.get_running_loop().time()
         if now < self._look_again:
-            return ()
+            return self._dead
         self._look_again = now + self._options.lease.total_seconds() / LOOKS_A_LEASE
         page = await self.store.page(Workers(), limit=100)
         self._rows = {row.id: row for row in page.rows}
         others = [row for row in page.rows if row.id != self.worker and row.ended is None]
-        return tuple(row.id for row in others if self.env.ended(row))
+        self._dead = tuple(row.id for row in others if self.env.ended(row))
+        return self._dead
 
     def take(self, claim: Claim, progress: Progress | None = None) -> Run:
         """Go on with a claimed thread."""
