@@ -30,6 +30,7 @@ from perdure.machines import (
     Fire,
     Found,
     Machine,
+    Namespace,
     Retry,
     State,
     Step,
@@ -52,6 +53,8 @@ from perdure.stores import (
     Delivered,
     Log,
     LogRow,
+    Memory,
+    MemoryRow,
     MemoryStore,
     Micros,
     OutcomeUnknown,
@@ -614,6 +617,29 @@ class Sim:
         """Its journal's entries in order, of one kind or all, with their JSON read."""
         found = [entry for _, body in await self.rows(thread_id) for entry in body.entries]
         return [_read(entry) for entry in found if kind in (None, entry["k"])]
+
+    def change_memory(self, namespace: Namespace[Any], key: str, value: Any) -> None:
+        """Another thread's commit of a newer version."""
+        history = self.store._tables.memory["w", namespace.name, key]
+        history.append(
+            MemoryRow(
+                workspace="w",
+                namespace=namespace.name,
+                key=key,
+                version=len(history) + 1,
+                value=namespace.codec.encode(value, "test"),
+                at=self.loop.now(),
+                thread_id="other",
+                seq=1,
+                principal="owner",
+            )
+        )
+
+    async def memory(self, namespace: Namespace[Any], key: str) -> list[Any]:
+        """Every version of a key, oldest first."""
+        query = Memory(workspace="w", namespace=namespace.name, key=key, history=True)
+        page = await self.store.page(query)
+        return [namespace.codec.decode(row.value or b"", "test") for row in page.rows]
 
     async def until(
         self, *statuses: str, thread_id: str = "t", within: timedelta = timedelta(hours=12)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import sleep
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,7 +13,7 @@ from harness.engine import Note, Reply, Sim, World, for_ever, fresh, job, looked
 from harness.loop import SimLoop
 
 from perdure.machines import Call, Namespace, Retry, Step, read, record
-from perdure.stores import Memory, MemoryRow
+from perdure.stores import Memory
 
 
 def joined(stored: Note, put: Note) -> Note:
@@ -23,30 +23,6 @@ def joined(stored: Note, put: Note) -> Note:
 facts = Namespace("facts", Note)
 merging = Namespace("merging", Note, merge=joined)
 counts = Namespace("counts", int)
-
-
-def change(sim: Sim, namespace: Namespace[Any], key: str, value: Any) -> None:
-    """Another thread's commit of a newer version."""
-    history = sim.store._tables.memory["w", namespace.name, key]
-    history.append(
-        MemoryRow(
-            workspace="w",
-            namespace=namespace.name,
-            key=key,
-            version=len(history) + 1,
-            value=namespace.codec.encode(value, "test"),
-            at=sim.loop.now(),
-            thread_id="other",
-            seq=1,
-            principal="owner",
-        )
-    )
-
-
-async def versions(sim: Sim, namespace: Namespace[Any], key: str) -> Sequence[Any]:
-    """Every version of a key, oldest first."""
-    page = await sim.store.page(Memory(workspace="w", namespace=namespace.name, key=key, history=True))
-    return [namespace.codec.decode(row.value or b"", "test") for row in page.rows]
 
 
 async def run(sim: Sim, body: Any, **options: Any) -> Any:
@@ -99,8 +75,8 @@ async def test_r110_an_intent_that_rests_on_a_changed_version_is_refused_and_the
     loop: SimLoop,
 ) -> None:
     sim = Sim(loop)
-    change(sim, facts, "k", Note(text="old"))
-    runs = Runs(sim, lambda n: change(sim, facts, "k", Note(text="new")))
+    sim.change_memory(facts, "k", Note(text="old"))
+    runs = Runs(sim, lambda n: sim.change_memory(facts, "k", Note(text="new")))
     row = await run(sim, decides(runs), retry=Retry(attempts=1))
     assert row.standing.status == "ended"
     assert runs.attempts == [1, 1]
@@ -113,7 +89,7 @@ async def test_r110_an_intent_that_rests_on_a_changed_version_is_refused_and_the
 @simulated
 async def test_r110_a_key_that_was_not_there_counts_as_a_version(loop: SimLoop) -> None:
     sim = Sim(loop)
-    runs = Runs(sim, lambda n: change(sim, facts, "k", Note(text="new")))
+    runs = Runs(sim, lambda n: sim.change_memory(facts, "k", Note(text="new")))
     await run(sim, decides(runs))
     assert [a.args for a in sim.world.arrivals] == [("new",)]
     assert runs.attempts == [1, 1]
@@ -126,17 +102,17 @@ async def test_r110_a_key_that_the_step_means_to_write_is_judged_by_an_intent_to
 ) -> None:
     sim = Sim(loop)
     value: Any = Note(text="new") if touch == "put" else 7
-    runs = Runs(sim, lambda n: change(sim, namespace, "k", value))
+    runs = Runs(sim, lambda n: sim.change_memory(namespace, "k", value))
     await run(sim, decides(runs, touch))
     assert runs.attempts == [1, 1]
     assert len(sim.world.arrivals) == 1
-    assert await versions(sim, namespace, "k") == ([value, Note(text="put")] if touch == "put" else [7, 8])
+    assert await sim.memory(namespace, "k") == ([value, Note(text="put")] if touch == "put" else [7, 8])
 
 
 @simulated
 async def test_r110_five_times_at_the_most_then_it_parks_and_a_retry_counts_anew(loop: SimLoop) -> None:
     sim = Sim(loop)
-    runs = Runs(sim, lambda n: change(sim, facts, "k", Note(text=f"v{n}")), until=7)
+    runs = Runs(sim, lambda n: sim.change_memory(facts, "k", Note(text=f"v{n}")), until=7)
     row = await run(sim, decides(runs), retry=Retry(attempts=1))
     assert (row.standing.status, row.standing.reason) == ("parked", "conflict")
     assert "it changed under 5 runs" in row.standing.note
@@ -162,7 +138,7 @@ async def test_r110_an_effect_under_way_is_awaited_and_served_to_the_next_run(lo
             await sleep(1)
             fact = await step.memory.get(facts, "k")
             if runs == 1:
-                change(sim, facts, "k", Note(text="new"))
+                sim.change_memory(facts, "k", Note(text="new"))
             return await step.call(looked, "none" if fact is None else fact.text or "")
 
         return machine.finished(lines=await asyncio.gather(step.call(looked, "first"), decided()))
@@ -193,10 +169,10 @@ def puts(runs: Runs, namespace: Namespace[Note]) -> Any:
 @simulated
 async def test_r111_a_put_over_a_changed_version_runs_the_visit_again(loop: SimLoop) -> None:
     sim = Sim(loop)
-    runs = Runs(sim, lambda n: change(sim, facts, "k", Note(text="theirs")))
+    runs = Runs(sim, lambda n: sim.change_memory(facts, "k", Note(text="theirs")))
     row = await run(sim, puts(runs, facts), retry=Retry(attempts=1))
     assert (row.standing.status, runs.attempts) == ("ended", [1, 1])
-    assert await versions(sim, facts, "k") == [
+    assert await sim.memory(facts, "k") == [
         Note(text="theirs"),
         Note(text="after theirs", lines=("mine",)),
     ]
@@ -206,7 +182,7 @@ async def test_r111_a_put_over_a_changed_version_runs_the_visit_again(loop: SimL
 @simulated
 async def test_r111_a_put_that_always_meets_a_change_parks_after_five_runs(loop: SimLoop) -> None:
     sim = Sim(loop)
-    runs = Runs(sim, lambda n: change(sim, facts, "k", Note(text=str(n))), until=100)
+    runs = Runs(sim, lambda n: sim.change_memory(facts, "k", Note(text=str(n))), until=100)
     row = await run(sim, puts(runs, facts))
     assert (row.standing.reason, len(runs.attempts)) == ("conflict", 6)
     assert row.standing.seq == 0
@@ -215,11 +191,11 @@ async def test_r111_a_put_that_always_meets_a_change_parks_after_five_runs(loop:
 @simulated
 async def test_r111_with_a_merge_rule_it_is_merged_and_committed_at_once(loop: SimLoop) -> None:
     sim = Sim(loop)
-    change(sim, merging, "k", Note(text="old"))
-    runs = Runs(sim, lambda n: change(sim, merging, "k", Note(text="theirs", lines=("theirs",))))
+    sim.change_memory(merging, "k", Note(text="old"))
+    runs = Runs(sim, lambda n: sim.change_memory(merging, "k", Note(text="theirs", lines=("theirs",))))
     row = await run(sim, puts(runs, merging))
     assert (row.standing.status, runs.attempts) == ("ended", [1])
-    assert (await versions(sim, merging, "k"))[-1] == Note(text="after old", lines=("theirs", "mine"))
+    assert (await sim.memory(merging, "k"))[-1] == Note(text="after old", lines=("theirs", "mine"))
     assert await sim.commits() == ["start", "transition: read"]
 
 
@@ -230,7 +206,7 @@ async def test_r111_a_merge_rule_that_raises_fails_the_attempt_by_name(loop: Sim
 
     sim = Sim(loop)
     namespace = Namespace("picky", Note, merge=picky)
-    runs = Runs(sim, lambda n: change(sim, namespace, "k", Note(text="theirs")))
+    runs = Runs(sim, lambda n: sim.change_memory(namespace, "k", Note(text="theirs")))
     row = await run(sim, puts(runs, namespace))
     assert (row.standing.status, runs.attempts) == ("ended", [1, 2])
     (failed,) = await sim.entries("failed")
@@ -243,8 +219,8 @@ async def test_r111_a_merge_rule_that_raises_fails_the_attempt_by_name(loop: Sim
 @simulated
 async def test_r112_an_update_is_applied_again_to_the_newest_version(loop: SimLoop) -> None:
     sim = Sim(loop)
-    change(sim, counts, "k", 1)
-    runs = Runs(sim, lambda n: change(sim, counts, "k", 10))
+    sim.change_memory(counts, "k", 1)
+    runs = Runs(sim, lambda n: sim.change_memory(counts, "k", 10))
 
     async def body(machine: Any, data: Note, step: Step[World]) -> Any:
         runs.begin(step)
@@ -255,7 +231,7 @@ async def test_r112_an_update_is_applied_again_to_the_newest_version(loop: SimLo
 
     await run(sim, body)
     assert runs.attempts == [1]
-    assert await versions(sim, counts, "k") == [1, 10, 22]
+    assert await sim.memory(counts, "k") == [1, 10, 22]
     assert (await sim.thread(job(body)).data()).text == "2 4"
 
 
@@ -277,14 +253,14 @@ async def test_r112_threads_that_count_together_lose_nothing(loop: SimLoop) -> N
         await engine.start(machine, thread_id=str(n))
     for n in range(20):
         await sim.until("ended", thread_id=str(n))
-    assert await versions(sim, counts, "k") == list(range(1, 21))
+    assert await sim.memory(counts, "k") == list(range(1, 21))
     assert runs == 20
 
 
 @simulated
 async def test_r112_a_key_that_never_stands_still_parks(loop: SimLoop) -> None:
     def restless(n: int | None) -> int:
-        change(sim, counts, "k", (n or 0) + 100)
+        sim.change_memory(counts, "k", (n or 0) + 100)
         return (n or 0) + 1
 
     async def body(machine: Any, data: Note, step: Step[World]) -> Any:
@@ -305,7 +281,7 @@ async def test_r112_an_update_that_raises_on_the_newest_version_fails_the_attemp
         return (n or 0) + 1
 
     sim = Sim(loop)
-    runs = Runs(sim, lambda n: change(sim, counts, "k", 13))
+    runs = Runs(sim, lambda n: sim.change_memory(counts, "k", 13))
 
     async def body(machine: Any, data: Note, step: Step[World]) -> Any:
         runs.begin(step)
@@ -337,7 +313,7 @@ async def test_r113_a_stale_version_that_an_intent_has_pinned_parks_with_both_ve
         runs.append((fact or Note()).text or "")
         await step.call(looked, "first")
         if len(runs) == 1:
-            change(sim, facts, "k", Note(text="new"))
+            sim.change_memory(facts, "k", Note(text="new"))
             if killed:
                 await for_ever()
         if ends_with == "put":
@@ -346,7 +322,7 @@ async def test_r113_a_stale_version_that_an_intent_has_pinned_parks_with_both_ve
         return machine.finished(text=await step.call(looked, "second"))
 
     sim = Sim(loop)
-    change(sim, facts, "k", Note(text="old"))
+    sim.change_memory(facts, "k", Note(text="old"))
     machine = job(body)
     first = await sim.engine(machine)
     await first.start(machine)
@@ -362,7 +338,7 @@ async def test_r113_a_stale_version_that_an_intent_has_pinned_parks_with_both_ve
     assert set(runs) == {"old"}
     assert [a.args for a in sim.world.arrivals] == [("first",)]
     assert await sim.entries("conflict") == []
-    assert await versions(sim, facts, "k") == [Note(text="old"), Note(text="new")]
+    assert await sim.memory(facts, "k") == [Note(text="old"), Note(text="new")]
 
 
 @pytest.mark.parametrize("way", ["update", "merge"])
@@ -374,7 +350,7 @@ async def test_r113_after_an_effect_an_update_or_a_merge_rule_goes_through(loop:
     async def body(machine: Any, data: Note, step: Step[World]) -> Any:
         await step.memory.get(namespace, "k")
         await step.call(looked, "first")
-        change(sim, namespace, "k", theirs)
+        sim.change_memory(namespace, "k", theirs)
         if way == "update":
             await step.memory.update(counts, "k", lambda n: (n or 0) + 1)
         else:
@@ -384,7 +360,7 @@ async def test_r113_after_an_effect_an_update_or_a_merge_rule_goes_through(loop:
     sim = Sim(loop)
     row = await run(sim, body)
     assert row.standing.status == "ended"
-    assert (await versions(sim, namespace, "k"))[-1] == (
+    assert (await sim.memory(namespace, "k"))[-1] == (
         6 if way == "update" else Note(lines=("theirs", "mine"))
     )
     assert len(sim.world.arrivals) == 1
@@ -418,12 +394,12 @@ async def test_if_version_refuses_a_put_over_another_version(loop: SimLoop) -> N
         return machine.finished()
 
     sim = Sim(loop)
-    change(sim, facts, "k", Note(text="theirs"))
+    sim.change_memory(facts, "k", Note(text="theirs"))
     await run(sim, body)
     (failed,) = await sim.entries("failed")
     assert failed["error"]["type"] == "MemoryConflict"
     assert "version 0 was expected and version 1 is there" in failed["error"]["message"]
-    assert [note.text for note in await versions(sim, facts, "k")] == ["theirs", "mine"]
+    assert [note.text for note in await sim.memory(facts, "k")] == ["theirs", "mine"]
 
 
 @record
@@ -457,10 +433,10 @@ async def test_a_fact_verified_too_long_ago_is_checked_again_and_put(
         return machine.finished(text="" if rate is None else rate.value)
 
     sim = Sim(loop)
-    change(sim, rates, "eur", Rate(value="old", verified_at=moment_of(loop, age)))
+    sim.change_memory(rates, "eur", Rate(value="old", verified_at=moment_of(loop, age)))
     await run(sim, body, calls=[current_rate])
     assert len(sim.world.asked) == asked
-    assert [rate.value for rate in await versions(sim, rates, "eur")] == ["old", "rate#1"][: 1 + asked]
+    assert [rate.value for rate in await sim.memory(rates, "eur")] == ["old", "rate#1"][: 1 + asked]
 
 
 @pytest.mark.parametrize("key", ["", "a\x00b", "\ud800", "k" * 256])
