@@ -32,7 +32,7 @@ def place_of(workspace: str, url: str | None, code: str | None = None) -> Place:
     """What the options name; the store is not opened yet."""
     check_name("workspace", workspace, MAX_WORKSPACE)
     runtime = None if code is None else load_runtime(code)
-    definitions = {} if runtime is None else runtime.definitions
+    definitions: Mapping[str, Definition] = {} if runtime is None else runtime.definitions
     return Place(workspace=workspace, store=store_at(url, runtime), code=code, definitions=definitions)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from attrs import frozen
 from rich.status import Status
+from rich.text import Text
 
 from perdure.machines import Definition
 from perdure.stores import Address, ThreadRow
@@ -171,7 +172,7 @@ class Progress:
 
     def _now(self, state: str, doing: str) -> None:
         if self._status is not None:
-            self._status.update(safe(f"{state}  {doing}"))
+            self._status.update(Text(safe(f"{state}  {doing}")))  # a plain string would be read as markup
 
     def _waits(self, state: str, status: str) -> None:
         known = self._plan.states.get(state)

@@ -1,6 +1,7 @@
 """The demo, as its users run it: exit status 0, and the lines that say what happened."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,24 @@ def test_it_shows_the_recovery_decision_and_the_whole_history(
         "remembering -> done",
     ]
     assert history[3].endswith(f"put  {call} {in_doubt}  [resumed after its worker died]  [{decision}]")
+
+
+def test_it_fails_when_the_counts_are_wrong(tmp_path: Path) -> None:
+    """With a lookup that never finds anything the object arrives twice, and the demo says so."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    machine = tmp_path / "examples" / "summary.py"
+    source = machine.read_text()
+    answer = "return ABSENT if stored is None else Found(Receipt(name=stored.name, sha256=stored.sha256))"
+    assert answer in source
+    machine.write_text(source.replace(answer, "return ABSENT"))
+    command = [sys.executable, str(tmp_path / "examples" / "demo.py")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    first, second = acts(ran.stdout)
+    assert ran.returncode == 1
+    assert "  WRONG one arrival, with the key of the intent: [" in first
+    assert "WRONG recovery: put_object: looked up, found, adopted" in first
+    assert "WRONG" not in second
+    assert ran.stdout.endswith("The counts are wrong.\n")
 
 
 def test_without_the_examples_it_says_where_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

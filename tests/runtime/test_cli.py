@@ -73,7 +73,6 @@ class Shop(Machine[Order, None], version=1, calls=[look]):
 
     @noting.handler
     async def note(self, data: Order, step: Step[None]) -> Fire:
-        await step.report(part=NASTY) if False else step.report(part=NASTY)
         return self.noted(notes=["noted"])
 
     @approve.received
@@ -90,6 +89,7 @@ class Quick(Machine[Order, None], version=1, calls=[look]):
 
     @pricing.handler
     async def price(self, data: Order, step: Step[None]) -> Fire:
+        step.report(part="[/b]" + NASTY)
         return self.priced(price=await step.call(look, data.item), notes=["priced", NASTY])
 
 
@@ -130,7 +130,7 @@ FORBIDDEN = ("\x1b", "\x9b", "\u202e", "\u2066", "\u2069", "\U000e0041", "\x7f",
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with code and with a store in which threads ended and parked."""
     folder = tmp_path_factory.mktemp("cli")
-    (folder / "cli_app.py").write_text(APP.replace("await step.report(part=NASTY) if False else ", ""))
+    (folder / "cli_app.py").write_text(APP)
     (folder / "cli_raises.py").write_text("raise RuntimeError('no\\nway')\n")
     (folder / "cli_exits.py").write_text("raise SystemExit(0)\n")
     (folder / "cli_typo.py").write_text("def f(:\n")
@@ -510,25 +510,39 @@ def test_a_waiting_thread_is_left_by_ctrl_c(here: Path) -> None:
     )
 
 
-def test_on_a_terminal_it_has_colours_and_still_no_stored_escapes(here: Path) -> None:
+def on_a_terminal(folder: Path, *arguments: str) -> tuple[int, str]:
+    """The exit status, and what a terminal is sent."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
     environment.pop("NO_COLOR", None)
+    said = b""
     with subprocess.Popen(
-        [*START, "show", "quick"], cwd=here, env=environment, stdout=theirs, stderr=theirs
+        [*START, *arguments], cwd=folder, env=environment, stdout=theirs, stderr=theirs
     ) as child:
         os.close(theirs)
-        said = b""
-        try:
+        with contextlib.suppress(OSError):  # how a terminal says that nobody writes to it any more
             while chunk := os.read(ours, 65536):
                 said += chunk
-        except OSError:
-            pass  # how a terminal on Linux says that nobody writes to it any more
         os.close(ours)
-    assert child.returncode == 0
-    assert b"\x1b[32mended" in said
-    assert b"\x1b[31mred" not in said
-    assert "\u202e".encode() not in said
+    return child.returncode, said.decode()
+
+
+def test_on_a_terminal_it_has_colours_and_still_no_stored_escapes(here: Path) -> None:
+    status, said = on_a_terminal(here, "show", "quick")
+    assert status == 0
+    assert "\x1b[32mended" in said
+    assert "\x1b[31mred" not in said
+    assert "\u202e" not in said
+
+
+def test_live_progress_is_text_and_no_markup(here: Path) -> None:
+    run = ["run", "cli_app:runtime", "Quick", "--thread", "live", "--data", '{"item": "pan"}']
+    status, said = on_a_terminal(here, *run)
+    assert status == 0
+    assert "thread 'live' has \x1b[32mended" in said
+    assert "raised" not in said
+    assert "\x1b[31mred" not in said
+    assert "\u202e" not in said
 
 
 def test_a_reader_that_goes_away_is_no_error(here: Path) -> None:
