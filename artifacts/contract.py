@@ -34,6 +34,7 @@ from ._contract_tools import (
     breaks,
     cancels,
     content_of,
+    cut_up,
     expect_absent,
     expect_equal,
     expect_same,
