@@ -1,4 +1,4 @@
-"""Artifacts that steps put: one ref a put whatever dies in between, and only what the transition asked for."""
+"""Artifacts that steps put: one ref a put whatever dies, and only what the transition asked for."""
 
 from __future__ import annotations
 
@@ -375,7 +375,7 @@ async def test_an_upload_under_a_name_that_no_store_could_hold_is_refused_before
     loop: SimLoop, workspace: str, principal: str
 ) -> None:
     sim = Sim(loop)
-    with pytest.raises(Exception, match="workspace|principal"):
+    with pytest.raises(Exception, match=r"workspace|principal"):
         await sim.client().artifacts.put(
             BLOB, media_type="text/plain", workspace=workspace, principal=principal
         )
