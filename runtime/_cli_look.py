@@ -123,6 +123,8 @@ async def show(out: Output, place: Place, thread_id: str) -> None:
     out.line(Styled("machine   ", "dim"), f"{row.machine}, version {standing.version}")
     out.line(Styled("state     ", "dim"), standing.state, ", seq ", standing.seq)
     out.line(Styled("status    ", "dim"), Styled(_status(row), STATUS_STYLES[standing.status]))
+    if standing.wake is not None:
+        out.line(Styled("due       ", "dim"), f"{moment(standing.wake):%Y-%m-%d %H:%M:%S}Z")
     if standing.note:
         out.line(Styled("note      ", "dim"), standing.note)
     out.line(Styled("session   ", "dim"), row.session, Styled(", principal ", "dim"), row.principal)
