@@ -43,7 +43,7 @@ from ._operate import Resolution, resolve, retry
 from ._progress import Progress, conversation_field, owned_values
 from ._reliable import until_known
 from ._step_artifacts import chunks_of, read_all
-from ._worker import Worker
+from ._worker import Worker, released
 
 M = TypeVar("M")
 D = TypeVar("D")
@@ -91,6 +91,11 @@ class Thread(Generic[M, D]):
         ``SignalRefused`` where the machine has no such signal, the payload is of another type, or the thread
         has ended; ``SignalConflict`` where the id was used with another payload.
         """
+        if not issubclass(self._plan.machine, signal.machine):
+            raise SignalRefused(
+                f"thread {self.thread_id!r} is of machine {self._plan.name}, and the signal {signal.name!r} of "
+                f"{signal.machine.__name__}: give it {self._plan.name}.{signal.name}"
+            )
         await self._client.send(self._plan, self.address, signal.name, payload, id)
 
     async def result(self) -> Ended[D]:
@@ -199,6 +204,9 @@ class Client:
         if not started.created:
             _same_start(started.thread, start)
         elif self._worker is not None and _is_still_ours(started.thread, start):
+            if self._worker.leaving:
+                await until_known(lambda: self.store.release([released(started.thread)]))
+                return Thread(self, plan, address)
             log, items = (start.log,), start.items
             claim = Claim(
                 thread=started.thread,

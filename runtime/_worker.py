@@ -126,8 +126,9 @@ class Worker:
             beat=now,
         )
         await self._beat()
-        for work in (self._beat_on(), self._claim_on()):
-            self._loops.add(asyncio.get_running_loop().create_task(work))
+        loop = asyncio.get_running_loop()
+        self._claiming = loop.create_task(self._claim_on())
+        self._loops.update((self._claiming, loop.create_task(self._beat_on())))
 
     async def end(self) -> None:
         """Drain: no new claims, running steps go on until the grace ends, then calls are aborted."""
@@ -136,6 +137,7 @@ class Worker:
         for run in self._runs.values():
             run.drain()
         with anyio.move_on_after(self._options.grace.total_seconds()):
+            await asyncio.wait([self._claiming])  # what a claim on its way brings is given up again
             await self._idle.wait()
         for run in self._runs.values():
             run.abandon()
@@ -252,6 +254,8 @@ class Worker:
         run = Run(self, definition, claim, poison_limit=self._options.poison_limit)
         if progress is not None:
             run.begin(progress)
+        if self._draining:
+            run.drain()
         self._runs[run.address] = run
         self._idle.clear()
         task = asyncio.get_running_loop().create_task(self._drive(run))
@@ -315,6 +319,11 @@ class Worker:
         """Whether a thread started here may be run here at once."""
         alone = self._suspects or self._suspect is not None
         return not self._draining and not alone and len(self._runs) < self._options.concurrency
+
+    @property
+    def leaving(self) -> bool:
+        """The worker begins nothing any more."""
+        return self._draining
 
     def offer(self, address: Address, row: InboxRow) -> None:
         """A signal was accepted by this process: its thread is told, or claimed."""
