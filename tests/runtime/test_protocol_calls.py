@@ -336,19 +336,22 @@ async def test_r26_a_read_before_an_effect_is_pinned_whatever_its_age(
 
 @simulated
 async def test_r26_a_read_after_an_effect_is_not_pinned_by_it(loop: SimLoop) -> None:
+    """It is recorded with a later intent, and that one's NotDone is forgotten with the attempt."""
     seen: list[str] = []
 
     async def body(machine: Any, data: Note, step: Step[World]) -> Any:
         await step.call(looked, "a")
         seen.append(await step.call(fresh, "r"))
         if len(seen) == 1:
-            await for_ever()
+            await step.call(looked, "b")
         return machine.finished(text=seen[-1])
 
     sim = Sim(loop)
-    await interrupted(sim, body)
-    await goes_on(sim, body)
+    sim.world.reply("looked", Reply(), NotDone("no"))
+    await goes_on_fresh(sim, body)
+    assert [e["call"] for e in await sim.entries("read") if "value" in e] == ["fresh"]
     assert seen == ["fresh#1", "fresh#2"]
+    assert [a.args for a in sim.world.arrivals] == [("a",)]
 
 
 @pytest.mark.parametrize(

@@ -317,7 +317,7 @@ async def test_r09_an_early_claim_leaves_a_retry_alone(loop: SimLoop) -> None:
         StoredSignal(address=THREAD, id="1", event="unknown", payload=b"null", digest=b"d")
     )
     again = await sim.until_row(lambda row: row.epoch > waiting.epoch and row.owner is None)
-    assert again.standing == waiting.standing
+    assert (again.standing, again.n) == (waiting.standing, waiting.n)
     assert sim.world.asked == ["kept/1"]
     assert [row.event for row in await thread.pending()] == ["unknown"]
 

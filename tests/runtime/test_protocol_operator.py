@@ -241,6 +241,24 @@ async def test_r133_not_done_after_that_frees_the_record_for_the_same_key(loop: 
 
 
 @simulated
+async def test_r133_a_freed_record_holds_no_other_code_back(loop: SimLoop) -> None:
+    sim = Sim(loop)
+    machine = one()
+    first = await sim.engine(machine)
+    sim.world.reply("bare", Reply(lands=None, error=TimeoutError("no answer")))
+    await first.start(machine)
+    await sim.until("parked")
+    await sleep(1.0)
+    await first.end()
+    other = one(looked, "instead")
+    await sim.engine(other)
+    await sim.thread(other).resolve(Resolution(action="not done"))
+    row = await sim.until("ended", "parked")
+    assert row.standing.status == "ended"
+    assert [a.name for a in sim.world.arrivals] == ["looked"]
+
+
+@simulated
 async def test_r133_the_next_issue_speaks_for_itself(loop: SimLoop) -> None:
     """Nothing of the doubt that was settled by hand is left: a NotDone now counts."""
 
