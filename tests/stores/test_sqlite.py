@@ -162,6 +162,16 @@ async def test_commits_of_one_thread_keep_their_order_in_a_batch(tmp_path: Path,
         assert (await thread_at(store)).standing == commits[-1].standing
 
 
+async def test_what_another_handle_wrote_is_not_taken_for_what_this_one_knows(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as one, store_at(tmp_path) as other:
+        thread = await started(one)
+        thread = await committed(other, thread, status="waiting", wake=7)
+        thread = await committed(one, thread)
+        assert thread.standing.status == "running"
+        assert thread.standing.wake is None
+        assert (await one.claim(request_of("w1"))).claims == ()
+
+
 @pytest.mark.parametrize("landed", [True, False])
 async def test_a_commit_of_unknown_outcome_is_unknown_to_its_whole_batch(
     tmp_path: Path, driver: Driver, landed: bool
@@ -205,7 +215,7 @@ async def test_a_value_that_fits_no_column_fails_alone(tmp_path: Path) -> None:
         (first, second, third) = await start_all(store, 3)
         wide = commit_of(first)
         answers = await asyncio.gather(
-            store.commit(evolve(wide, standing=evolve(wide.standing, version=2**70))),
+            store.commit(evolve(wide, log=evolve(wide.log, at=2**70))),
             store.commit(commit_of(second)),
             store.commit(commit_of(third)),
             return_exceptions=True,
@@ -338,6 +348,33 @@ async def test_claims_of_many_threads_take_few_statements(tmp_path: Path, driver
         assert len(driver.statements) < 40
 
 
+async def test_a_claim_takes_of_every_kind_and_never_more_than_its_limit(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        for i in range(3):
+            await started(store, f"free{i}", owner=None)
+            await started(store, f"due{i}", owner=None, status="waiting", wake=5)
+            await started(store, f"left{i}", owner="w-dead")
+        taken = [
+            claim.thread.address.thread_id
+            for _ in range(4)
+            for claim in (await store.claim(request_of("w2", limit=3))).claims
+        ]
+    assert [len(set(name.rstrip("012") for name in taken[i : i + 3])) for i in (0, 3, 6)] == [3, 3, 3]
+    assert len(set(taken)) == len(taken) == 9
+
+
+async def test_a_claim_has_the_whole_visit_wherever_the_base_lies(tmp_path: Path) -> None:
+    async with store_at(tmp_path) as store:
+        thread = await started(store)
+        thread = await committed(store, thread)
+        for _ in range(3):
+            thread = await committed(store, thread, "record")
+        based = evolve(thread.standing, base=4)
+        thread = await committed(store, thread, "record", standing=based, release=True)
+        (claim,) = (await store.claim(request_of("w2"))).claims
+        assert [row.n for row in claim.log] == [1, 2, 3, 4, 5]
+
+
 async def test_the_store_can_be_opened_again_and_refuses_between(tmp_path: Path) -> None:
     store = store_at(tmp_path)
     async with store:
@@ -355,6 +392,7 @@ async def test_closing_finishes_what_was_begun(tmp_path: Path) -> None:
         thread = await started(store)
         writing = asyncio.create_task(store.commit(commit_of(thread)))
         await asyncio.sleep(0)
+    assert writing.done()
     await writing
     async with store_at(tmp_path) as store:
         assert (await thread_at(store)).n == 2

@@ -12,7 +12,15 @@ from pathlib import Path
 import aiosqlite
 import pytest
 
-from perdure.stores import BadStoreURL, SQLiteStore, StoreUnreadable, Threads, _sqlite_files, _sqlite_schema
+from perdure.stores import (
+    BadStoreURL,
+    SQLiteStore,
+    StoreUnreadable,
+    Threads,
+    _sqlite,
+    _sqlite_files,
+    _sqlite_schema,
+)
 from perdure.stores._contract_kit import rows
 from perdure.stores._contract_make import committed, started
 from perdure.stores._sqlite_files import find_file_system, parse_mount, parse_mountinfo
@@ -139,6 +147,24 @@ def test_the_released_schema_is_as_it_was() -> None:
         *("thread", "standing", "log", "items", "inbox", "message", "memory", "artifact", "effect_key"),
         *("outbox", "worker"),
     }
+
+
+async def test_a_file_that_is_busy_at_opening_is_opened_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[str] = []
+
+    async def prepare_later(db: aiosqlite.Connection, path: str) -> None:
+        tries.append(path)
+        if len(tries) == 1:
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            raise error
+        await prepare(db, path)
+
+    monkeypatch.setattr(_sqlite, "prepare", prepare_later)
+    async with SQLiteStore(tmp_path / "perdure.db"):
+        assert len(tries) == 2
 
 
 async def test_a_folder_is_no_store(tmp_path: Path) -> None:
