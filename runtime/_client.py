@@ -93,8 +93,8 @@ class Thread(Generic[M, D]):
         """
         if not issubclass(self._plan.machine, signal.machine):
             raise SignalRefused(
-                f"thread {self.thread_id!r} is of machine {self._plan.name}, and the signal {signal.name!r} of "
-                f"{signal.machine.__name__}: give it {self._plan.name}.{signal.name}"
+                f"thread {self.thread_id!r} is of machine {self._plan.name}, and the signal {signal.name!r} "
+                f"is one of {signal.machine.__name__}: take a handle on the thread that is meant"
             )
         await self._client.send(self._plan, self.address, signal.name, payload, id)
 
