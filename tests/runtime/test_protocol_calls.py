@@ -123,6 +123,24 @@ async def goes_on_fresh(sim: Sim, body: Any, *statuses: str) -> Any:
 
 
 @simulated
+async def test_r20_a_key_names_thread_lane_effect_and_arguments(loop: SimLoop) -> None:
+    async def body(machine: Any, data: Note, step: Step[World]) -> Any:
+        for lane in (step, step.lane("x"), step.lane("y")):
+            for effect in (looked, bare):
+                for what in ("a", "b"):
+                    await lane.call(effect, what)
+        return machine.finished()
+
+    machine = job(body)
+    sim = Sim(loop, machine)
+    engine = await sim.engine()
+    for thread_id in ("t", "u"):
+        await engine.start(machine, thread_id=thread_id)
+        await sim.until("ended", thread_id=thread_id)
+    assert len(set(sim.world.keys)) == len(sim.world.arrivals) == 24
+
+
+@simulated
 async def test_r20_calls_registered_in_one_turn_share_one_intent_commit(loop: SimLoop) -> None:
     async def body(machine: Any, data: Note, step: Step[World]) -> Any:
         texts = await asyncio.gather(step.call(looked, "a"), step.call(looked, "b"), step.call(bare, "c"))

@@ -162,6 +162,20 @@ async def test_r131_done_is_recorded_as_the_outcome_and_served(loop: SimLoop) ->
     assert [e["by"] for e in await sim.entries("resolution")] == ["ada"]
 
 
+@simulated
+async def test_r131_done_of_an_explicit_key_is_served_to_every_thread(loop: SimLoop) -> None:
+    machine = one(bare.keyed("invoice-7"))
+    sim = Sim(loop, machine)
+    thread = await in_doubt(sim, machine)
+    await thread.resolve(Resolution(action="done", value=b'"by hand"'))
+    await sim.until("ended")
+    await (await sim.engine()).start(machine, thread_id="u")
+    row = await sim.until("ended", "parked", thread_id="u")
+    assert row.standing.status == "ended"
+    assert (await sim.thread(machine, "u").data()).text == "by hand"
+    assert len(sim.world.arrivals) == 1
+
+
 @pytest.mark.parametrize("value", [b"7", b"null", b'{"text":"x"}', b"{", b""])
 @simulated
 async def test_r131_a_value_of_another_type_is_refused_and_changes_nothing(
@@ -279,16 +293,22 @@ async def test_r133_the_next_issue_speaks_for_itself(loop: SimLoop) -> None:
 
 
 @simulated
-async def test_r133_an_explicit_key_is_free_again(loop: SimLoop) -> None:
-    machine = one(bare.keyed("invoice-7"))
+async def test_r133_an_explicit_key_is_free_again_for_every_thread(loop: SimLoop) -> None:
+    machine, other = one(bare.keyed("invoice-7")), several()
     sim = Sim(loop, machine)
-    thread = await in_doubt(sim, machine, lands=None)
+    first = await sim.engine()
+    sim.world.reply("bare", Reply(lands=None, error=TimeoutError("no answer")))
+    thread = await first.start(machine)
+    await sim.until("parked")
     await sleep(1.0)
+    await first.end()
+    second = await sim.engine(other)  # this code does not ask for it any more
     await thread.resolve(Resolution(action="not done"))
     await sim.until("ended")
-    assert len(sim.world.arrivals) == 1
+    await second.end()
     await (await sim.engine()).start(machine, thread_id="u")
-    await sim.until("ended", thread_id="u")
+    row = await sim.until("ended", "parked", thread_id="u")
+    assert row.standing.status == "ended"
     assert len(sim.world.arrivals) == 1
     assert (await sim.thread(machine, "u").data()).text == "bare-1"
 
