@@ -18,6 +18,7 @@ from perdure.machines import (
     ArtifactRef,
     Call,
     Conversation,
+    Declared,
     Fire,
     Found,
     Machine,
@@ -200,7 +201,17 @@ async def find_sent(call: Call[World], what: str) -> Found[str] | Absent | Unkno
 
 
 facts = Namespace("facts", Facts)
-CALLS = [look, look_again, think, post, ping, set_flag, send, offer, charge]
+CALLS: Sequence[Declared[Any, ..., Any]] = [
+    look,
+    look_again,
+    think,
+    post,
+    ping,
+    set_flag,
+    send,
+    offer,
+    charge,
+]
 
 
 class Everything(Machine[Job, World], calls=CALLS):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import define, field
 
@@ -26,6 +26,8 @@ from perdure.stores import (
     Store,
     WorkerRow,
 )
+
+T = TypeVar("T")
 
 
 @define
@@ -85,7 +87,7 @@ class KillingStore:
     async def page(self, query: Query[Any], /, *, after: str | None = None, limit: int = 100) -> Page[Any]:
         return await self._store.page(query, after=after, limit=limit)
 
-    async def _around(self, what: str, write: Any) -> Any:
+    async def _around(self, what: str, write: Awaitable[T]) -> T:
         self._point(f"before {what}")
         answer = await write
         self._point(f"after {what}")

@@ -78,7 +78,7 @@ class Watched(Mapping[str, Customer]):
         if self._moving:
             looks = self._looks.stat().st_size if self._looks.exists() else 0
             self._looks.write_bytes(b"." * (looks + 1))
-            customer = attrs.evolve(customer, messages=customer.messages[looks % 3 :])
+            customer = attrs.evolve(customer, messages=customer.messages[looks % 3 :])  # type: ignore[misc]
         self._point("after load_customer")
         return customer
 
