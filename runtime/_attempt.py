@@ -59,6 +59,7 @@ class Attempt:
         self, lane: str, declared: Declared[Any, ..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> OpenCall:
         """Fix a call's order and match it to its record, at once."""
+        self.check_open()
         explicit = declared.key if isinstance(declared, Keyed) else None
         call = cast(Any, declared.effect if isinstance(declared, Keyed) else declared)
         if not isinstance(call, (Effect, Read)):
@@ -75,6 +76,13 @@ class Attempt:
         if isinstance(call, Read):
             return self._register_read(lane, cast("Read[Any, ..., Any]", call), arguments, values)
         return self._register_effect(lane, cast("Effect[Any, ..., Any]", call), arguments, values, explicit)
+
+    def check_open(self) -> None:
+        """Refuse whatever comes once the attempt is over: it would belong to no step, or to the next one."""
+        if self._over.done():
+            raise CallMisuse(
+                f"{self.visit.where}: this attempt is over: await what a handler has begun before it returns"
+            )
 
     def _occurrence(self, signature: Signature) -> int:
         n = self._counts.get(signature, 0)
@@ -112,6 +120,7 @@ class Attempt:
         young: Callable[[Micros], bool] | None = None,
     ) -> OpenRead:
         """Register something that is recorded and served as reads are."""
+        self.check_open()
         occurrence = self._occurrence(signature)
         call = OpenRead(
             self,

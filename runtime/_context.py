@@ -14,7 +14,7 @@ from perdure.stores import Micros, Store, ThreadRow, WorkerRow
 
 from ._book import Book
 from ._env import Env
-from ._journal import Entry
+from ._journal import Entry, plain_text
 from ._ledger import Ledger
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
@@ -44,7 +44,7 @@ class Parking(Exception):
     def __init__(self, reason: str, note: str, detail: Entry | None = None) -> None:
         super().__init__(note)
         self.reason = reason
-        self.note = note
+        self.note = plain_text(note)
         self.detail = detail or {}
 
 

@@ -130,11 +130,16 @@ def holds(previous: bytes, row: LogRow) -> bool:
 
 def describe_error(error: BaseException) -> dict[str, Any]:
     """An error as bounded text: type name, message, notes. Never raises, whatever the error's code does."""
-    said: dict[str, Any] = {"type": type(error).__qualname__[:200], "message": _text(error)}
+    said: dict[str, Any] = {"type": plain_text(type(error).__qualname__)[:200], "message": _text(error)}
     notes = _notes(error)
     if notes:
         said["notes"] = notes
     return said
+
+
+def plain_text(text: str) -> str:
+    """Text that can be stored: bounded, and whatever is no valid Unicode written as an escape."""
+    return text[:MAX_TEXT].encode("utf-8", "backslashreplace").decode()
 
 
 def _notes(error: BaseException) -> list[str]:
@@ -150,4 +155,4 @@ def _text(value: object) -> str:
         text = str(value)
     except BaseException:
         text = f"<{type(value).__qualname__} whose text cannot be made>"
-    return text[:MAX_TEXT].encode("utf-8", "backslashreplace").decode()
+    return plain_text(text)

@@ -34,6 +34,7 @@ class ArtifactsOfStep:
         async with await visit.artifacts.put(workspace, chunks_of(data)) as staged:
             ref = self._ref(staged, media_type)
             self._attempt.artifact_ids.add(ref.id)
+            self._attempt.check_open()
             if ref.id not in visit.book.artifacts:
                 writing = asyncio.get_running_loop().create_task(self._record(ref, derived_from))
                 self._attempt.background.add(writing)
