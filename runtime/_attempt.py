@@ -148,7 +148,7 @@ class Attempt:
         signature = signature_of(lane, effect.name, arguments, explicit)
         occurrence = self._occurrence(signature)
         record = self.visit.book.effect(signature, occurrence)
-        used = self._wires.setdefault(signature, set())
+        used = self._wires.setdefault(signature, set(self.visit.book.given_away.get(signature, ())))
         wire = record.wire if record is not None else next(n for n in range(len(used) + 1) if n not in used)
         used.add(wire)
         if record is not None:

@@ -112,6 +112,8 @@ class Book:
     ended: dict[str, LaneEnd] = field(factory=dict[str, LaneEnd])
     artifacts: set[str] = field(factory=set[str])
     conflicts: int = 0
+    given_away: dict[Signature, set[int]] = field(factory=dict[Signature, set[int]])
+    """Occurrence numbers whose keys went with effects that were adopted as other calls."""
     _reads_by: dict[tuple[Signature, int], ReadRecord] = field(
         factory=dict[tuple[Signature, int], ReadRecord]
     )
@@ -280,6 +282,7 @@ class Book:
                 record.unsettled.clear()
             case "adopt":
                 del self._effects_by[(record.signature, record.occurrence)]
+                self.given_away.setdefault(record.signature, set()).add(record.wire)
                 record.signature = self._signature(e)
                 record.occurrence = e["occ"]
                 self._effects_by[(record.signature, record.occurrence)] = record
