@@ -204,6 +204,31 @@ async def test_r05_a_due_timer_commits_its_timeout_marked_late_after_a_second(
     assert loop.now() == at
 
 
+class Nap(Machine[Note, World], version=1, calls=CALLS):
+    """Works, and then waits for a minute."""
+
+    working = State(initial=True)
+    napping = State()
+    done = State(final=True)
+    worked = working.to(napping)
+    woke = napping.to(done).after(timedelta(minutes=1))
+
+    @working.handler
+    async def work(self, data: Note, step: Step[World]) -> Fire:
+        await sleep(7)
+        return self.worked()
+
+
+@simulated
+async def test_r05_a_timer_counts_from_the_transition_into_its_state(loop: SimLoop) -> None:
+    sim = Sim(loop, Nap)
+    await (await sim.engine()).start(Nap)
+    waiting = await sim.until("waiting")
+    assert (waiting.standing.wake, waiting.owner) == (EPOCH + 67 * SECOND, None)
+    await sim.until("ended")
+    assert loop.now() == EPOCH + 67 * SECOND
+
+
 @pytest.mark.parametrize("down", [False, True])
 @pytest.mark.parametrize(("said", "state"), [(HOUR - 1, "ready"), (HOUR, "late"), (HOUR + 1, "late")])
 @simulated

@@ -346,6 +346,20 @@ async def test_r134_an_adoption_outlives_the_process(loop: SimLoop) -> None:
 
 
 @simulated
+async def test_r134_what_was_adopted_lends_its_key_to_no_other_call(loop: SimLoop) -> None:
+    """The code asks for the old call as well: another effect, which no receiver may take for the first."""
+    sim = Sim(loop)
+    sim.world.remembers = True
+    after = several("a2", "a", "a")
+    thread = await diverged(sim, several("a", then=for_ever), after)
+    await thread.resolve(Resolution(action="adopt"))
+    await sim.until("ended")
+    assert [a.args for a in sim.world.arrivals] == [("a",)] * 3
+    assert len(set(sim.world.keys)) == 3
+    assert (await thread.data()).lines == ("looked-1", "looked-2", "looked-3")
+
+
+@simulated
 async def test_r134_adopt_needs_one_effect_on_either_side(loop: SimLoop) -> None:
     sim = Sim(loop)
     thread = await diverged(sim, several("a", then=for_ever), several())
