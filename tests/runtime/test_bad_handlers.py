@@ -7,6 +7,7 @@ import gc
 import inspect
 from asyncio import sleep
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
@@ -42,7 +43,7 @@ from perdure.machines import (
     record,
 )
 from perdure.runtime import SignalRefused
-from perdure.stores import Commit, MemoryStore
+from perdure.stores import Commit, MemoryStore, ThreadRow
 
 ONCE = Retry(attempts=1)
 
@@ -85,15 +86,18 @@ class Unspeakable(Exception):
 class Worse(Exception):
     """Its text is no text either."""
 
-    def __str__(self) -> Any:  # type: ignore[override]
+    def __str__(self) -> Any:
         return 7
 
     def __repr__(self) -> str:
         raise SystemExit
 
-    @property
-    def __notes__(self) -> Any:
-        raise KeyboardInterrupt
+
+def no_notes(error: object) -> None:
+    raise KeyboardInterrupt
+
+
+setattr(Worse, "__notes__", property(no_notes))  # noqa: B010
 
 
 class Renamed(Exception):
@@ -617,7 +621,7 @@ async def test_a_loop_without_waiting_grows_neither_the_stack_nor_the_memory(loo
     held: list[int] = []
     await engine.start(Loops)
     for seq in range(1_000, TRANSITIONS, 1_000):
-        await sim.until_row(lambda row, seq=seq: row.standing.seq >= seq)
+        await sim.until_row(partial(has_come_to, seq))
         gc.collect()
         held.append(len(gc.get_objects()))
     await beside.start(other, thread_id="beside")
@@ -627,6 +631,10 @@ async def test_a_loop_without_waiting_grows_neither_the_stack_nor_the_memory(loo
     assert len(set(DEPTHS.values())) == 1
     assert len(DEPTHS) == 7
     assert held[-1] - held[0] < 300
+
+
+def has_come_to(seq: int, row: ThreadRow) -> bool:
+    return row.standing.seq >= seq
 
 
 class Nothing(list[Any]):
