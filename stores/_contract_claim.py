@@ -19,7 +19,8 @@ from ._contract_make import (
     thread_at,
     worker_of,
 )
-from ._records import Claimed, Items, Release, Status, ThreadRow, Threads, Workers
+from ._queries import Items, Threads, Workers
+from ._records import Claimed, Release, Status, ThreadRow
 
 DAY = 24 * 3600 * SECOND
 LEASE = 10 * SECOND

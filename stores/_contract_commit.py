@@ -24,7 +24,8 @@ from ._contract_make import (
 )
 from ._errors import KeyTaken, MemoryMoved, StaleClaim, TooLarge
 from ._limits import MAX_BODY
-from ._records import Artifacts, Commit, KeyWrite, Log, Memory, Messages, Release, ThreadRow
+from ._queries import Artifacts, Log, Memory, Messages
+from ._records import Commit, KeyWrite, Release, ThreadRow
 from ._store import Store
 
 

@@ -20,7 +20,8 @@ from ._contract_make import (
     worker_of,
 )
 from ._errors import SignalConflict, ThreadEnded
-from ._records import Inbox, InboxRow, Release
+from ._queries import Inbox
+from ._records import InboxRow, Release
 from ._store import Store
 
 

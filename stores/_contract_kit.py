@@ -8,28 +8,19 @@ from typing import TypeVar
 from attrs import frozen
 
 from ._errors import StoreError
+from ._queries import Artifacts, Inbox, Items, Keys, Log, Memory, Messages, Outbox, Query, Threads
 from ._records import (
     Address,
     ArtifactRow,
-    Artifacts,
-    Inbox,
     InboxRow,
-    Items,
     ItemsRow,
     KeyRow,
-    Keys,
-    Log,
     LogRow,
-    Memory,
     MemoryRow,
     MessageRow,
-    Messages,
     Micros,
-    Outbox,
     OutboxRow,
-    Query,
     ThreadRow,
-    Threads,
 )
 from ._store import Store
 

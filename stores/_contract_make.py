@@ -8,6 +8,7 @@ from typing import Any
 from attrs import evolve
 
 from ._contract_kit import SECOND, ContractBroken, same
+from ._queries import Threads
 from ._records import (
     Address,
     ArtifactRow,
@@ -23,7 +24,6 @@ from ._records import (
     Start,
     Status,
     ThreadRow,
-    Threads,
     WorkerRow,
 )
 from ._store import Store

@@ -21,20 +21,8 @@ from ._contract_make import (
     write_of,
 )
 from ._errors import KeyTaken, MemoryMoved
-from ._records import (
-    ArtifactRow,
-    Artifacts,
-    Keys,
-    KeyWrite,
-    Memory,
-    MemoryCheck,
-    MemoryRow,
-    MessageRow,
-    Messages,
-    Outbox,
-    OutboxRow,
-    ThreadRow,
-)
+from ._queries import Artifacts, Keys, Memory, Messages, Outbox
+from ._records import ArtifactRow, KeyWrite, MemoryCheck, MemoryRow, MessageRow, OutboxRow, ThreadRow
 from ._store import Store
 
 EFFECT = "publish"

@@ -24,21 +24,8 @@ from ._contract_make import (
     worker_of,
     write_of,
 )
-from ._records import (
-    Artifacts,
-    Inbox,
-    Items,
-    Keys,
-    KeyWrite,
-    Log,
-    Memory,
-    Messages,
-    Outbox,
-    OutboxRow,
-    Query,
-    Threads,
-    Workers,
-)
+from ._queries import Artifacts, Inbox, Items, Keys, Log, Memory, Messages, Outbox, Query, Threads, Workers
+from ._records import KeyWrite, OutboxRow
 from ._store import Store
 
 COUNT = 5

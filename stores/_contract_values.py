@@ -26,20 +26,8 @@ from ._contract_make import (
 )
 from ._errors import StaleClaim, TooLarge
 from ._limits import MAX_BODY, MAX_ID, MAX_NAME, MAX_OUTSIDE, MAX_WORKSPACE
-from ._records import (
-    Address,
-    Commit,
-    Inbox,
-    Items,
-    Keys,
-    KeyWrite,
-    Log,
-    Memory,
-    Messages,
-    OutboxRow,
-    Start,
-    Threads,
-)
+from ._queries import Inbox, Items, Keys, Log, Memory, Messages, Threads
+from ._records import Address, Commit, KeyWrite, OutboxRow, Start
 from ._store import Store
 
 MIB = 1024 * 1024

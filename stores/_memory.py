@@ -13,6 +13,7 @@ from ._clock import system_clock
 from ._errors import KeyTaken, MemoryMoved, SignalConflict, StaleClaim, ThreadEnded
 from ._limits import check_artifact, check_commit, check_signal, check_start
 from ._memory_tables import Tables, checkpoint
+from ._queries import Page, Query
 from ._records import (
     Address,
     ArtifactRow,
@@ -29,8 +30,6 @@ from ._records import (
     MemoryWrite,
     MessageRow,
     Micros,
-    Page,
-    Query,
     Release,
     Signal,
     Standing,

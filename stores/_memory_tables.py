@@ -9,30 +9,32 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ._queries import (
+    Artifacts,
+    Inbox,
+    Items,
+    Keys,
+    Log,
+    Memory,
+    Messages,
+    Outbox,
+    Page,
+    Query,
+    Threads,
+    Workers,
+)
 from ._records import (
     Address,
     ArtifactRow,
-    Artifacts,
-    Inbox,
     InboxRow,
-    Items,
     ItemsRow,
     KeyRow,
-    Keys,
-    Log,
     LogRow,
-    Memory,
     MemoryRow,
     MessageRow,
-    Messages,
-    Outbox,
     OutboxRow,
-    Page,
-    Query,
     ThreadRow,
-    Threads,
     WorkerRow,
-    Workers,
 )
 
 R = TypeVar("R")

@@ -6,11 +6,10 @@ never reads. Every address begins with the workspace.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Literal
+from collections.abc import Mapping
+from typing import Literal
 
-from attrs import field, frozen
-from typing_extensions import TypeVar
+from attrs import frozen
 
 Micros = int
 Status = Literal["running", "waiting", "parked", "ended"]
@@ -18,8 +17,6 @@ LogKind = Literal["start", "transition", "record", "park", "resolve"]
 
 SCHEMA = 1
 """The version that every row written by this release carries."""
-
-R = TypeVar("R", default=Any)
 
 
 @frozen(kw_only=True)
@@ -447,115 +444,3 @@ class Delivered:
     """This call put it there."""
     thread: ThreadRow | None
     """The thread as it stands; None: it has not started yet."""
-
-
-@frozen(kw_only=True)
-class Page(Generic[R]):
-    """Some rows of a query, in its order, and the cursor that continues it (None: no more)."""
-
-    rows: Sequence[R]
-    next: str | None
-
-
-@frozen(kw_only=True)
-class Query(Generic[R]):
-    """Base of the queries that ``Store.page`` answers."""
-
-
-@frozen(kw_only=True)
-class Threads(Query[ThreadRow]):
-    """Threads, ordered by workspace and id. A field that is None does not filter, in any query."""
-
-    workspace: str | None = None
-    thread_id: str | None = None
-    machine: str | None = None
-    state: str | None = None
-    status: Status | None = None
-    session: str | None = None
-    owner: str | None = None
-
-
-@frozen(kw_only=True)
-class Log(Query[LogRow]):
-    """A thread's log rows in order."""
-
-    address: Address
-    seq: int | None = None
-    after: int = -1
-    """Only rows at a greater position."""
-
-
-@frozen(kw_only=True)
-class Items(Query[ItemsRow]):
-    """A thread's items rows in order."""
-
-    address: Address
-
-
-@frozen(kw_only=True)
-class Inbox(Query[InboxRow]):
-    """A thread's inbox in order, also before the thread exists."""
-
-    address: Address
-    pending: bool = False
-    after: int = 0
-    """Only entries with a greater number."""
-
-
-@frozen(kw_only=True)
-class Messages(Query[MessageRow]):
-    """What a thread sees of a session: messages up to ``since``, and its own, in order.
-
-    ``incarnation`` None: the whole session.
-    """
-
-    workspace: str
-    session: str
-    since: int = 0
-    incarnation: bytes | None = None
-
-
-@frozen(kw_only=True)
-class Memory(Query[MemoryRow]):
-    """Newest versions, ordered by namespace and key; with ``history`` every version, oldest first.
-
-    Deletions and expired rows are among them, so that a writer knows which version to expect.
-    """
-
-    workspace: str
-    namespace: str | None = None
-    key: str | None = None
-    history: bool = False
-
-
-@frozen(kw_only=True)
-class Artifacts(Query[ArtifactRow]):
-    """Artifact records, ordered by creation time and id."""
-
-    workspace: str
-    id: str | None = None
-    thread_id: str | None = None
-    sha256: str | None = None
-
-
-@frozen(kw_only=True)
-class Keys(Query[KeyRow]):
-    """Explicit keys of one effect, ordered by key."""
-
-    workspace: str
-    effect: str
-    key: str | None = None
-
-
-@frozen(kw_only=True)
-class Outbox(Query[OutboxRow]):
-    """What a thread's commits sent, in order."""
-
-    address: Address
-
-
-@frozen(kw_only=True)
-class Workers(Query[WorkerRow]):
-    """Workers, newest start first, those of one moment by id."""
-
-    id: str | None = field(default=None)

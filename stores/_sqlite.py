@@ -16,6 +16,7 @@ import anyio.to_thread
 from ._clock import system_clock
 from ._errors import StoreUnavailable
 from ._limits import check_artifact, check_commit, check_signal, check_start
+from ._queries import Page, Query
 from ._records import (
     ArtifactRow,
     Claimed,
@@ -23,8 +24,6 @@ from ._records import (
     Commit,
     Delivered,
     Micros,
-    Page,
-    Query,
     Release,
     Signal,
     Start,

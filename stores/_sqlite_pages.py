@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from attrs import evolve, frozen
 
-from ._records import (
+from ._queries import (
     Artifacts,
     Inbox,
     Items,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, TypeVar
 
+from ._queries import Page, Query
 from ._records import (
     ArtifactRow,
     Claimed,
@@ -13,8 +14,6 @@ from ._records import (
     Commit,
     Delivered,
     Micros,
-    Page,
-    Query,
     Release,
     Signal,
     Start,
