@@ -517,4 +517,60 @@ class Keyed(Machine[Story, Link], calls=CALLS):
         return self.published(did=[did], trail=["second"])
 
 
-MACHINES: Sequence[Any] = [Line, Blind, Loop, Parallel, Flaky, Careful, Review, Memo, Scribe, Keyed]
+class Hasty(Machine[Story, Link], calls=CALLS):
+    """Many effects at once, each of which may be issued again while the issue before it is on its way."""
+
+    rushing = State(initial=True, retry=RETRY)
+    running = State(retry=RETRY)
+    done = State(final=True)
+
+    rushed = rushing.to(running)
+    ran = running.to(done)
+
+    @rushing.handler
+    async def rush(self, data: Story, step: Step[Link]) -> Fire:
+        value = await step.call(price, "rush")
+        did = await asyncio.gather(*(try_to(step, charge, f"rush {n}", value) for n in range(6)))
+        return self.rushed(did=did, trail=["rushing"])
+
+    @running.handler
+    async def run(self, data: Story, step: Step[Link]) -> Fire:
+        value = await step.call(price, "run")
+        did = await asyncio.gather(*(try_to(step, transfer, f"run {n}", value) for n in range(6)))
+        return self.ran(did=did, trail=["running"])
+
+
+class Changing(Machine[Story, Link], calls=CALLS):
+    """A step of which two versions run side by side: see ``Changed``."""
+
+    working = State(initial=True, retry=RETRY)
+    done = State(final=True)
+
+    worked = working.to(done)
+
+    @working.handler
+    async def work(self, data: Story, step: Step[Link]) -> Fire:
+        value = await step.call(price, "change")
+        did = [await try_to(step, publish, "change", value), await act(step, price, transfer, "more")]
+        return self.worked(did=did, trail=["working"])
+
+
+class Changed(Machine[Story, Link], calls=CALLS, name="Changing"):
+    """The same machine under code that passes other arguments, and no longer makes the second call."""
+
+    working = State(initial=True, retry=RETRY)
+    done = State(final=True)
+
+    worked = working.to(done)
+
+    @working.handler
+    async def work(self, data: Story, step: Step[Link]) -> Fire:
+        value = await step.call(price, "change")
+        did = await try_to(step, publish, "change", value + 1000)
+        return self.worked(did=[did], trail=["working"])
+
+
+OTHERS: Sequence[Any] = [Line, Blind, Loop, Parallel, Flaky, Careful, Review, Memo, Scribe, Keyed, Hasty]
+MACHINES: Sequence[Any] = [*OTHERS, Changing]
+CHANGED: Sequence[Any] = [*OTHERS, Changed]
+"""What a process runs under the other code."""

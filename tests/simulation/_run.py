@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import gc
 import hashlib
+import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from random import Random
@@ -13,8 +16,8 @@ from typing import Any
 
 import anyio
 from _loop import StoppableLoop, simulate
-from _machines import MACHINES, Keyed, Memo, Review, Scribe, Story, Word
-from _store import CLEAR, Shore, WatchedStore, Weather, Wire
+from _machines import CHANGED, MACHINES, Changing, Keyed, Memo, Review, Scribe, Story, Word
+from _store import CLEAR, LANDS_LATER, Shore, WatchedStore, Weather, Wire
 from _watch import Broken, Watch
 from _world import CALM, MAX_SKEW, Link, Trouble, World
 from attrs import define, field, frozen
@@ -22,10 +25,11 @@ from harness.loop import PROCESS
 
 from perdure.artifacts import MemoryArtifacts
 from perdure.machines import definition
-from perdure.runtime import Runtime, SignalRefused
+from perdure.runtime import CannotResolve, Resolution, Runtime, SignalRefused
 from perdure.runtime._client import Client
 from perdure.runtime._env import Env
 from perdure.runtime._liveness import Mark
+from perdure.runtime._look import doubts_of
 from perdure.stores import ThreadRow
 
 LEASE = 3.0
@@ -64,15 +68,19 @@ class Process:
     killed_at: float | None = None
     stopped: bool = False
     runtime: Any = None
+    wire: Any = None
+    asked: list[asyncio.Task[Any]] = field(factory=list[asyncio.Task[Any]])
+    """What clients in this process have begun."""
     context: contextvars.Context = field(factory=contextvars.copy_context)
 
     def __attrs_post_init__(self) -> None:
         run = self.run
         self.context.run(PROCESS.set, self)
+        self.wire = Wire(run.shore)
         self.runtime = Runtime(
-            machines=MACHINES,
+            machines=run.rng.choice((MACHINES, CHANGED)) if run.mixed else MACHINES,
             deps=Link(run.world, self),
-            store=Wire(run.shore),
+            store=self.wire,
             artifacts=run.artifacts,
             lease=timedelta(seconds=LEASE),
             grace=timedelta(seconds=GRACE),
@@ -93,7 +101,9 @@ class Process:
         async def within() -> Any:
             return await work()
 
-        return self.run.loop.create_task(within(), context=self.context)
+        task = self.run.loop.create_task(within(), context=self.context)
+        self.asked.append(task)
+        return task
 
     def kill(self) -> None:
         self.killed_at = self.run.loop.time()
@@ -116,8 +126,10 @@ class Run:
         weather = _weather(draw)
         self.shore = Shore(loop, store, Random(f"{seed} store"), weather, [])
         self.artifacts = MemoryArtifacts(clock=loop.now)
+        self.mixed = draw.random() < 0.3
+        """Whether processes run different code."""
         self.definitions = {d.name: d for d in map(definition, MACHINES)}
-        self.watch = Watch(self.world, store, self.definitions, tell)
+        self.watch = Watch(self.world, store, self.definitions, self.mixed, tell)
         store.landed = self.watch.landed
         self.world.arrived = self.watch.arrived
         self.processes: list[Process] = []
@@ -125,6 +137,8 @@ class Run:
         """Whether processes of the same machine can tell that another one is gone."""
         self.rough = draw.choice((0.0, 3.0, 6.0, 12.0))
         """Mean seconds between two things that happen to a process; 0: nothing does."""
+        self.operator = draw.random() < 0.7
+        self.operated: Counter[str] = Counter()
         self.calm_at = draw.uniform(10, 30)
         self.calm = asyncio.Event()
         self.still = asyncio.Event()
@@ -157,6 +171,8 @@ class Run:
         if rng.random() < 0.3:  # threads that share something
             shared = rng.choice((Keyed, Memo, Scribe))
             specs = [(shared, name) for _, name in specs]
+        if self.mixed:
+            specs[:2] = [(Changing, "t0"), (Changing, "t1")]
         clients = [self.loop.create_task(self._thread(m, name, rng.uniform(0, 8))) for m, name in specs]
         for _, name in [spec for spec in specs if spec[0] is Review]:
             clients += [self.loop.create_task(self._signal(name, n)) for n in range(rng.randint(0, 5))]
@@ -178,7 +194,7 @@ class Run:
         while not self.watch.broken:
             rows: list[ThreadRow] = list(self.shore.store.tables.threads.values())
             moving = [row for row in rows if row.standing.status not in ("ended", "parked")]
-            if not moving:
+            if not moving and not await self._operate(rows):
                 break
             if self.loop.time() > limit:
                 for row in moving:
@@ -188,6 +204,31 @@ class Run:
                 break
             await asyncio.sleep(1)
         self.still.set()
+
+    async def _operate(self, rows: Sequence[ThreadRow]) -> bool:
+        """An operator tells parked threads the truth, or lets them try again; whether one goes on."""
+        parked = [
+            row for row in rows if row.standing.status == "parked" and row.standing.reason != "diverged"
+        ]
+        if not self.operator or self.world.in_flight:
+            return bool(self.world.in_flight)
+        some = [row for row in parked if self.operated[row.address.thread_id] < 3]
+        for row in some:
+            self.operated[row.address.thread_id] += 1
+            thread = await self._client().find(thread_id=row.address.thread_id)
+            doubts = await doubts_of(self.shore.store, row)
+            with contextlib.suppress(CannotResolve):
+                if not doubts:
+                    await thread.retry()
+                else:
+                    await thread.resolve(self._truth(doubts[0][1]))
+        return bool(some)
+
+    def _truth(self, key: str) -> Resolution:
+        receipts = [a.receipt for a in self.world.arrivals if a.key == key]
+        if not receipts:
+            return Resolution(action="not done", effect=key)
+        return Resolution(action="done", value=f'"{receipts[-1]}"'.encode(), effect=key)
 
     # --- processes --------------------------------------------------------------------------------
 
@@ -260,11 +301,11 @@ class Run:
             process.killed_at = self.loop.time()
 
     def _left_nothing(self, process: Process) -> None:
-        left = self.loop.left_of(process)
+        left = [task for task in self.loop.left_of(process) if task not in process.asked]
         if left:
             self.watch.breaks("hygiene", f"{process} has left and still runs {[t.get_coro() for t in left]}")
         owned = [r for r in self.shore.store.tables.threads.values() if r.owner == process.worker]
-        if owned:
+        if owned and self.loop.time() > process.wire.lost_at + LANDS_LATER:
             names = [r.address.thread_id for r in owned]
             self.watch.breaks("hygiene", f"{process} has left in good order and still owns {names}")
 
@@ -380,8 +421,12 @@ def run_seed(seed: int, *, trace: bool = False) -> Report:
             trace=lines,
         )
 
+    said = logging.getLogger("perdure")
+    level = said.level
+    said.setLevel(logging.CRITICAL)
     gc.freeze()  # so that the collection at the end of a run looks at what the run has made, and no further
     try:
         return simulate(main)
     finally:
         gc.unfreeze()
+        said.setLevel(level)

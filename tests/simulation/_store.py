@@ -46,6 +46,8 @@ class Weather:
 
 
 CLEAR = Weather()
+LANDS_LATER = 2.0
+"""Seconds by which a write lands later at most, after its reply was lost."""
 
 
 class WatchedStore(MemoryStore):
@@ -90,6 +92,8 @@ class Wire:
     """One process's way to the store; implements ``Store``."""
 
     shore: Shore
+    lost_at: float = float("-inf")
+    """When the last reply was lost: what it was about may land later."""
 
     async def __aenter__(self) -> Wire:
         return self
@@ -109,20 +113,24 @@ class Wire:
         there = shore.transit()
         if fate == "never":
             await asyncio.sleep(there)
-            raise OutcomeUnknown("the reply was lost")
-        later = 2 * rng.random() if fate == "lands later" else 0.0
+            raise self._unknown()
+        later = LANDS_LATER * rng.random() if fate == "lands later" else 0.0
         landing = shore.loop.outside(_land(ask, there + later))
         if fate == "lands later":
             await asyncio.sleep(there)
-            raise OutcomeUnknown("the reply was lost")
+            raise self._unknown()
         answer: Any
         answer, error = await asyncio.shield(landing)
         await asyncio.sleep(shore.transit())
         if lost:
-            raise OutcomeUnknown("the reply was lost")
+            raise self._unknown()
         if error is not None:
             raise error
         return answer  # type: ignore[no-any-return]
+
+    def _unknown(self) -> OutcomeUnknown:
+        self.lost_at = self.shore.loop.time()
+        return OutcomeUnknown("the reply was lost")
 
     async def start(self, start: Start, /) -> Started:
         answer = await self._call(lambda: self.shore.store.start(start), write=True)

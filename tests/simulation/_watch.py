@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -43,9 +44,11 @@ class Watch:
     world: World
     store: WatchedStore
     definitions: Mapping[str, Definition]
+    mixed: bool
+    """Whether processes run different code."""
     tell: Callable[[str], None]
     broken: list[Broken] = field(factory=list[Broken])
-    visits: dict[str, set[Visit]] = field(factory=dict[str, "set[Visit]"])
+    visits: defaultdict[str, set[Visit]] = field(factory=lambda: defaultdict[str, "set[Visit]"](set))
     """Which visits intended a key."""
     explicit: set[str] = field(factory=set[str])
     parks: list[tuple[str, str, str]] = field(factory=list[tuple[str, str, str]])
@@ -96,13 +99,13 @@ class Watch:
         match entry["k"]:
             case "intent":
                 doubts[entry["id"]] = entry["key"]
-                self.visits.setdefault(entry["key"], set()).add((thread, seq))
+                self.visits[entry["key"]].add((thread, seq))
                 if "explicit" in entry:
                     self.explicit.add(entry["key"])
             case "served":
-                self.visits.setdefault(entry["key"], set()).add((thread, seq))
+                self.visits[entry["key"]].add((thread, seq))
                 self.explicit.add(entry["key"])
-            case "done" | "not_done":
+            case "done" | "not_done" | "unsent":
                 doubts.pop(entry["id"], None)
             case "resolved" if entry["action"] == "not done":
                 doubts.pop(entry["id"], None)
@@ -154,6 +157,8 @@ class Watch:
                 self.breaks("S8", said)
             case "poison" if self.takeovers < 3:
                 self.breaks("S8", said)
+            case "diverged" if self.mixed and before.machine == "Changing":
+                pass
             case "diverged" | "unreadable":
                 self.breaks("S8", said)
             case "conflict" if "facts/one" not in note:
@@ -181,8 +186,7 @@ class Watch:
 
     def arrived(self, arrival: Arrival) -> None:
         """A receiver has acted."""
-        visits = self.visits.get(arrival.key)
-        if not visits:
+        if not self.visits[arrival.key]:
             self.breaks("intent", f"{arrival} arrived without an intent")
             return
         same = [a for a in self.world.arrivals if self._one_effect(a, arrival)]
@@ -195,7 +199,9 @@ class Watch:
     def _one_effect(self, a: Arrival, b: Arrival) -> bool:
         if a.key in self.explicit or b.key in self.explicit:
             return a.key == b.key
-        return (a.thread, a.slot) == (b.thread, b.slot) and bool(self.visits[a.key] & self.visits[b.key])
+        return (a.thread, a.slot) == (b.thread, b.slot) and bool(
+            self.visits.get(a.key, set()) & self.visits[b.key]
+        )
 
     # --- the end ----------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ where a put may be repeated and a late one does harm. N: can do neither.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 from typing import Any, Literal
@@ -115,6 +116,7 @@ class World:
         self.in_flight = 0
         self._rng = rng
         self._tell = tell
+        self._flying: Counter[str] = Counter()
         self._known: dict[str, str] = {}
         self._moods = 0
 
@@ -165,10 +167,14 @@ class World:
         if rng.random() < trouble.broken:
             error = ConnectionError("the connection broke")
             self.loop.call_later(rng.random() * there * 2, request.say, "raise", error)
-        rejected = rng.random() < trouble.rejected
+            there += rng.choice((0.0, IN_FLIGHT)) * rng.random()  # it may land all the same, and late
+        crowded = self._flying[request.key] and trouble.rejected  # the one before it is still on its way
+        rejected = rng.random() < (0.5 if crowded else trouble.rejected)
         lost = rng.random() < trouble.lost
         unanswered = rng.random() < trouble.unanswered
+        self._flying[request.key] += 1
         await asyncio.sleep(there)
+        self._flying[request.key] -= 1
         self.in_flight -= 1
         if lost or self.loop.time() > request.dies:
             self._tell(f"lost {request.thread}/{request.slot} {request.key[:9]}")
