@@ -24,9 +24,6 @@ PUBLIC_MODULES = {"artifacts/contract.py", "runtime/testing.py", "stores/contrac
 """What users import by its module's name; all other names are exported by a folder's `__init__.py`."""
 
 MODULE_LINES = 500
-LONG_MODULES: dict[str, str] = {}
-"""Modules that may be longer, each with its reason."""
-
 FUNCTION_LINES = 50
 LONG_FUNCTIONS: dict[str, str] = {}
 """Functions that may be longer, as `folder/module.py:Class.function`, each with its reason."""
@@ -260,8 +257,7 @@ def functions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, int]]:
 def test_modules_are_short() -> None:
     lengths = {path.relative_to(ROOT).as_posix(): len(path.read_text().splitlines()) for path in modules()}
     long = {name: length for name, length in lengths.items() if length > MODULE_LINES}
-    assert {name: length for name, length in long.items() if name not in LONG_MODULES} == {}
-    assert LONG_MODULES.keys() <= long.keys(), "no longer long: take it from the list"
+    assert long == {}
 
 
 def test_functions_are_short() -> None:
