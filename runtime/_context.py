@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -74,6 +74,7 @@ class Visit:
     row: ThreadRow
     deps: Any
     lease_holds: Callable[[], bool]
+    renew_lease: Callable[[], Awaitable[None]]
     worker_of: Callable[[str], Any]
     """Awaitable look-up of a worker's row by id: ``WorkerRow | None``."""
     report: Callable[[Mapping[str, object]], None]

@@ -75,6 +75,9 @@ class EffectWork:
     # --- issuing ----------------------------------------------------------------------------------
 
     async def _issue(self, intend: Intend) -> None:
+        if not self.visit.lease_holds():
+            # The loop was blocked, say. Whether others took the thread meanwhile, the intent's fence tells.
+            await self.visit.renew_lease()
         not_after = await intend(self)
         record = self.record
         assert record is not None

@@ -55,6 +55,7 @@ class Host(Protocol):
     observers: Observers
 
     def lease_holds(self) -> bool: ...
+    async def renew_lease(self) -> None: ...
     def worker_row(self, worker: str) -> Awaitable[WorkerRow | None]: ...
     def changed(self, run: Run, change: Change) -> None: ...
 
@@ -220,6 +221,7 @@ class Run:
             row=row,
             deps=host.deps,
             lease_holds=host.lease_holds,
+            renew_lease=host.renew_lease,
             worker_of=host.worker_row,
             report=self._report,
             has_pending=lambda: bool(self._pending) or self._inbox_stale,
@@ -363,7 +365,8 @@ class Run:
             query = Inbox(address=self.address, pending=True, after=self.ledger.inbox_seen)
             page = await page_of(self.host.store, query, limit=INBOX_PAGE)
             self._inbox_stale = page.next is not None
-            self._pending += page.rows
+            # What was offered while the page was on its way is there already.
+            self._pending += [row for row in page.rows if row.number > self.ledger.inbox_seen]
             self._see(page.rows)
 
     def _see(self, rows: Any) -> None:

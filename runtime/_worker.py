@@ -293,6 +293,13 @@ class Worker:
     def lease_holds(self) -> bool:
         return asyncio.get_running_loop().time() < self._lease_until
 
+    async def renew_lease(self) -> None:
+        """Show at once that the process lives, where its heartbeat came too late."""
+        try:
+            await self._beat()
+        except StoreError as error:
+            logger.warning("worker %s: heartbeat failed: %s", self.worker, error)
+
     async def worker_row(self, worker: str) -> WorkerRow | None:
         known = self._rows.get(worker)
         if known is not None:
