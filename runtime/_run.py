@@ -363,9 +363,13 @@ class Run:
     async def _refresh_inbox(self) -> None:
         while self._inbox_stale:
             query = Inbox(address=self.address, pending=True, after=self.ledger.inbox_seen)
-            page = await page_of(self.host.store, query, limit=INBOX_PAGE)
-            self._inbox_stale = page.next is not None
-            # What was offered while the page was on its way is there already.
+            self._inbox_stale, more = False, True
+            try:
+                page = await page_of(self.host.store, query, limit=INBOX_PAGE)
+                more = page.next is not None
+            finally:  # and what was offered meanwhile, and is not the next one, leaves it stale
+                self._inbox_stale = self._inbox_stale or more
+            # What was offered while the page was on its way, and was the next one, is there already.
             self._pending += [row for row in page.rows if row.number > self.ledger.inbox_seen]
             self._see(page.rows)
 
