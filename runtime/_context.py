@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from anyio import to_thread
 from attrs import define, field, frozen
 
 from perdure.artifacts import ArtifactBackend
@@ -16,6 +17,7 @@ from ._book import Book
 from ._env import Env
 from ._journal import Entry, plain_text
 from ._ledger import Ledger
+from ._turns import Turns
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
 
@@ -80,6 +82,7 @@ class Visit:
     report: Callable[[Mapping[str, object]], None]
     has_pending: Callable[[], bool]
     """Whether inbox entries are known that the next state may accept."""
+    memory_turns: Turns
     ended_seen: dict[str, Micros] = field(factory=dict[str, "Micros"])
     """When this process first knew that another worker's process was gone."""
 
@@ -121,7 +124,7 @@ class Visit:
         seen = self.ended_seen.get(worker)
         if seen is None:
             row: WorkerRow | None = await self.worker_of(worker)
-            if row is None or not self.env.ended(row):
+            if row is None or not await to_thread.run_sync(self.env.ended, row):  # it looks at files
                 return None
             seen = self.ended_seen[worker] = self.env.now()
         return seen

@@ -33,6 +33,7 @@ from ._observe import Observers, observation_of
 from ._progress import Progress, load
 from ._reliable import page_of, until_known
 from ._transition import Transition, commit_transition, preview
+from ._turns import Turns
 from ._visit import VisitRunner, received, settle_doubts
 
 INBOX_PAGE = 100
@@ -53,6 +54,7 @@ class Host(Protocol):
     deps: Any
     worker: str
     observers: Observers
+    memory_turns: Turns
 
     def lease_holds(self) -> bool: ...
     async def renew_lease(self) -> None: ...
@@ -225,6 +227,7 @@ class Run:
             worker_of=host.worker_row,
             report=self._report,
             has_pending=lambda: bool(self._pending) or self._inbox_stale,
+            memory_turns=host.memory_turns,
             ended_seen=self._ended_seen,
         )
 

@@ -18,8 +18,9 @@ from ._ledger import Conclusion
 from ._progress import Progress, owned_values
 from ._step_memory import PendingWrite, newest
 
-MERGES = 20
-"""How often one commit takes newer memory versions in before the thread parks as conflict."""
+MERGES = 100
+"""How often one commit takes newer memory versions in before the thread parks as conflict: only other processes
+and those who look before their turn are in its way, but each of them may be faster many times."""
 
 Updates = Sequence[tuple[str, Mapping[str, object]]]
 
@@ -73,6 +74,16 @@ async def commit_transition(visit: Visit, progress: Progress, move: Transition) 
     """Commit it and return where the thread stands then. ``GuardRefused`` where no guard is true;
     ``MemoryMoved`` where memory that it puts over has changed and no rule merges it."""
     await _drop_artifacts(visit, move)
+    workspace = visit.row.address.workspace
+    keys = [(workspace, write.namespace.name, write.key) for write in move.memory]
+    keys += [(workspace, namespace, key) for namespace, key, _, _ in move.stored_memory]
+    if not keys:
+        return await _commit(visit, progress, move)
+    async with visit.memory_turns.at(keys):
+        return await _commit(visit, progress, move)
+
+
+async def _commit(visit: Visit, progress: Progress, move: Transition) -> Progress:
     restored = tuple(
         MemoryWrite(namespace=ns, key=key, value=value.encode(), expected=version)
         for ns, key, value, version in move.stored_memory

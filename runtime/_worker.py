@@ -39,6 +39,7 @@ from ._observe import Observers, logger
 from ._progress import Progress
 from ._reliable import page_of, until_known
 from ._run import Change, Run
+from ._turns import Turns
 
 CLAIM_BATCH = 200
 ABORT_GRACE = 5.0
@@ -87,8 +88,9 @@ class Worker:
         self.deps = deps
         self.worker = env.token(12).hex()
         self.observers = observers
+        self.memory_turns = Turns()
         self._clock = env.now
-        self._ahead: Micros = 0
+        self._ahead = Span()
         """How far the store's clock is ahead of this process's."""
         self._definitions = definitions
         self._options = options
@@ -245,7 +247,11 @@ class Worker:
         page = await self.store.page(Workers(), limit=100)
         self._rows = {row.id: row for row in page.rows}
         others = [row for row in page.rows if row.id != self.worker and row.ended is None]
-        self._dead = tuple(row.id for row in others if self.env.ended(row))
+        if others:  # it looks at files
+            ended = await to_thread.run_sync(lambda: [row.id for row in others if self.env.ended(row)])
+            self._dead = tuple(ended)
+        else:
+            self._dead = ()
         return self._dead
 
     def take(self, claim: Claim, progress: Progress | None = None) -> Run:
