@@ -33,7 +33,7 @@ from ._book import EffectRecord
 from ._env import Env
 from ._journal import Body, Entry, chain, encode_body
 from ._keys import digest
-from ._observe import Observers, observation_of
+from ._observe import Observers, logger, observation_of
 from ._reliable import until_known
 
 TURNS_TO_RIDE = 7
@@ -97,7 +97,6 @@ class Ledger:
         """How many of the pending entries the next write takes; None: all."""
         self._rides = 0
         self._flusher: asyncio.Task[None] | None = None
-        self.flush_error: BaseException | None = None
 
     @property
     def seq(self) -> int:
@@ -130,10 +129,16 @@ class Ledger:
             await self.flush()
         except StaleClaim:
             self.lost = True
-        except Exception as error:
-            self.flush_error = error
+        except Exception as error:  # what could not be written stays pending, and the next write raises it
+            logger.debug("thread %r: %s", self.row.address.thread_id, error)
         finally:
             self._flusher = None
+
+    def close(self) -> None:
+        """The claim is over: nothing is written behind anybody's back any more."""
+        self.lost = True
+        if self._flusher is not None:
+            self._flusher.cancel()
 
     async def flush(self) -> None:
         """Make every entry noted so far durable."""

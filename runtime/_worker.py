@@ -46,6 +46,12 @@ ABORT_GRACE = 5.0
 """Seconds that aborted calls get to end, after a drain's grace."""
 LOOKS_A_LEASE = 10
 """How often within one lease a worker looks for others whose process has ended."""
+FAR = 10**15
+"""Microseconds by which no two clocks differ."""
+CLOSE_ENOUGH = 200_000
+"""Microseconds within which a worker knows the store's clock before it begins, unless the store is slow."""
+FIRST_BEATS = 3
+"""Heartbeats that it takes for that at the most."""
 STORE_PAUSE = 1.0
 """Seconds before a store that is out of reach is asked again."""
 
@@ -67,6 +73,28 @@ class WorkerOptions:
     suspect_from: int = 1
     """Crashes without progress, as counted before a claim, from which on that claim's run is alone: the next
     crash, which may be the last that is allowed, is then its own."""
+
+
+@frozen
+class Span:
+    """By how much the store's clock may be ahead of this process's, as the answers to heartbeats bound it."""
+
+    least: Micros = -FAR
+    most: Micros = FAR
+
+    @property
+    def width(self) -> Micros:
+        return self.most - self.least
+
+    @property
+    def middle(self) -> Micros:
+        return (self.least + self.most) // 2
+
+    def narrowed(self, least: Micros, most: Micros) -> Span:
+        """With another answer: one that took long bounds little, and spoils nothing. Where the two disagree,
+        a clock was set, and the newer one holds."""
+        both = Span(max(self.least, least), min(self.most, most))
+        return both if both.least <= both.most else Span(least, most)
 
 
 class Worker:
@@ -127,7 +155,10 @@ class Worker:
             started=now,
             beat=now,
         )
-        await self._beat()
+        for _ in range(FIRST_BEATS):
+            await self._beat()
+            if self._ahead.width <= CLOSE_ENOUGH:
+                break
         loop = asyncio.get_running_loop()
         self._claiming = loop.create_task(self._claim_on())
         self._loops.update((self._claiming, loop.create_task(self._beat_on())))
@@ -154,12 +185,12 @@ class Worker:
 
     def now(self) -> Micros:
         """The store's clock, as well as it is known here: what one worker records, others compare with."""
-        return self._clock() + self._ahead
+        return self._clock() + self._ahead.middle
 
     async def _beat(self) -> None:
         before, sent = asyncio.get_running_loop().time(), self._clock()
         at = await self.store.beat(self._row)
-        self._ahead = at - (sent + self._clock()) // 2
+        self._ahead = self._ahead.narrowed(at - self._clock(), at - sent)
         self._lease_until = before + self._options.lease.total_seconds()
 
     async def _beat_on(self) -> None:
@@ -278,6 +309,7 @@ class Worker:
         except Exception as error:
             await self._set_aside(run, error)
         finally:
+            run.ledger.close()
             if self._runs.get(run.address) is run:
                 del self._runs[run.address]
             if not self._runs:

@@ -1,0 +1,30 @@
+"""A worker goes by the store's clock, and knows it as well as its quickest heartbeat allows."""
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perdure.runtime._worker import Span
+
+SECOND = 1_000_000
+
+
+@given(seed=st.integers(0, 10_000), ahead=st.integers(-(10**9), 10**9))
+def test_the_quickest_answer_bounds_the_error_whatever_the_others_take(seed: int, ahead: int) -> None:
+    """The store's clock is ``ahead`` of this one, and stamps each heartbeat somewhere on its way."""
+    rng, span, now, quickest = Random(seed), Span(), 0, 10**9
+    for _ in range(8):
+        there, back = (round(rng.choice((0.001, 0.1, 5.0)) * rng.random() * SECOND) for _ in range(2))
+        at, sent, received = now + there + ahead, now, now + there + back
+        quickest = min(quickest, there + back)
+        span = span.narrowed(at - received, at - sent)
+        assert abs(span.middle - ahead) <= quickest / 2 + 1
+        now = received + SECOND
+
+
+def test_where_a_clock_was_set_the_newer_answer_holds() -> None:
+    """Nothing is learnt of two answers that cannot both be right."""
+    span = Span().narrowed(-10, 10)
+    assert span.narrowed(90, 110) == Span(90, 110)
+    assert span.narrowed(5, 400) == Span(5, 10)
