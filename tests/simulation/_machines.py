@@ -361,10 +361,11 @@ class Careful(Machine[Story, Link], calls=CALLS):
     @insisting.handler
     async def insist(self, data: Story, step: Step[Link]) -> Fire:
         value = await step.call(price, "insist")
-        for _ in range(3):
-            did = await try_to(step, charge, "insist", value)
+        did = await try_to(step, charge, "insist", value)
+        for _ in range(2):
             if did.receipt:
                 break
+            did = await try_to(step, charge, "insist", value)
         return self.insisted(did=[did], trail=["insisting"])
 
 

@@ -167,7 +167,7 @@ class Run:
     async def main(self) -> None:
         rng = self.rng
         slots = [self.loop.create_task(self._slot(i)) for i in range(rng.choice((2, 2, 3)))]
-        specs = [(rng.choice(MACHINES), f"t{i}") for i in range(rng.randint(2, 5))]
+        specs: list[tuple[Any, str]] = [(rng.choice(MACHINES), f"t{i}") for i in range(rng.randint(2, 5))]
         if rng.random() < 0.3:  # threads that share something
             shared = rng.choice((Keyed, Memo, Scribe))
             specs = [(shared, name) for _, name in specs]
@@ -386,6 +386,7 @@ def _weather(rng: Random) -> Weather:
         lost=_some(rng, 0.05, 0.2),
         slow=_some(rng, 0.1, 0.5),
         stalled=_some(rng, 0.01, 0.05),
+        dragging=_some(rng, 0.1, 0.5),
     )
 
 

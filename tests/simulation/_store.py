@@ -43,6 +43,8 @@ class Weather:
     """The reply is lost; the write has landed, lands later, or never."""
     slow: float = 0.0
     stalled: float = 0.0
+    dragging: float = 0.0
+    """A heartbeat's reply is late, though its request was not."""
 
 
 CLEAR = Weather()
@@ -153,7 +155,10 @@ class Wire:
         return answer
 
     async def beat(self, worker: WorkerRow, /) -> Micros:
-        return await self._call(lambda: self.shore.store.beat(worker), write=True)
+        at = await self._call(lambda: self.shore.store.beat(worker), write=True)
+        if self.shore.rng.random() < self.shore.weather.dragging:
+            await asyncio.sleep(3 * self.shore.rng.random())
+        return at
 
     async def upload(self, artifact: ArtifactRow, /) -> None:
         await self._call(lambda: self.shore.store.upload(artifact), write=True)

@@ -110,8 +110,9 @@ class World:
         self.arrived: Callable[[Arrival], None] = lambda _: None
         self.open: dict[str, list[Request]] = {}
         """Requests by key whose client still waits."""
-        self.unknown_in_a_row: dict[str, int] = {}
+        self._unknown_in_a_row: dict[str, int] = {}
         self.most_unknown: dict[str, int] = {}
+        """How many lookups of a key in a row got no answer, or one that says nothing, at the most."""
         self.issues: dict[str, int] = {}
         self.in_flight = 0
         self._rng = rng
@@ -221,22 +222,24 @@ class World:
 
     async def lookup(self, process: Any, call: Call[Any]) -> Any:
         """What the receiver knows of a key: stale for a while, unknown, an error, or no answer at all."""
+        key = call.key
+        row = self._unknown_in_a_row[key] = self._unknown_in_a_row.get(key, 0) + 1
+        self.most_unknown[key] = max(row, self.most_unknown.get(key, 0))
         await asyncio.sleep(self._transit())
-        answer = self._answer(call.key)
-        self._tell(f"{process} looks up {call.key[:9]}: {answer}")
+        answer = self._answer(key)
+        self._tell(f"{process} looks up {key[:9]}: {answer}")
         await asyncio.sleep(self._transit())
         if isinstance(answer, Exception):
             raise answer
         if answer is None:
             await self.loop.create_future()
+        if answer is not UNKNOWN:
+            self._unknown_in_a_row[key] = 0
         return answer
 
     def _answer(self, key: str) -> Any:
         if self._rng.random() < self.trouble.unknown:
-            row = self.unknown_in_a_row[key] = self.unknown_in_a_row.get(key, 0) + 1
-            self.most_unknown[key] = max(row, self.most_unknown.get(key, 0))
             return self._rng.choice((UNKNOWN, UNKNOWN, ConnectionError("no route"), None))
-        self.unknown_in_a_row[key] = 0
         now = self.loop.time()
         seen = [a for a in self.arrivals if a.key == key and a.seen_from <= now]
         return Found(seen[-1].receipt) if seen else ABSENT
