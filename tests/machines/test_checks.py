@@ -796,7 +796,7 @@ def a_receiver_whose_updates_name_no_field() -> None:
 
         @come.received
         def came(self, data: Data, payload: Payload) -> Accept:
-            return self.come(m=payload.by)
+            return self.come(m=payload.by)  # pyright: ignore[reportCallIssue]
 
 
 @refused("M.came: a receiver is pure: `def came")

@@ -192,7 +192,8 @@ async def test_an_update_of_one_fails_the_attempt_by_name(loop: SimLoop, field: 
 
         @working.handler
         async def work(self, data: Mixed, step: Step[World]) -> Fire:
-            return self.finished(**{field: "x"})
+            wrong: dict[str, Any] = {field: "x"}
+            return self.finished(**wrong)
 
     sim = Sim(loop, Cheats)
     await (await sim.engine()).start(Cheats, Mixed())

@@ -54,7 +54,7 @@ class RecordedFile(apsw.VFSFile):
         self.suffix = path.removeprefix(recorder.database)
         self.events = recorder.events
 
-    def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
+    def xWrite(self, data: Any, offset: int) -> None:  # noqa: N802
         super().xWrite(data, offset)
         self.events.append(("write", self.suffix, offset, bytes(data)))
 
