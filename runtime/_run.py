@@ -25,7 +25,7 @@ from perdure.stores import (
     WorkerRow,
 )
 
-from ._context import Parking, Visit
+from ._context import LeaseLost, Parking, Visit
 from ._env import Env
 from ._journal import Entry
 from ._ledger import Conclusion, Ledger
@@ -125,7 +125,7 @@ class Run:
         """Run until the thread waits, parks, ends, or is lost to another claim."""
         try:
             return await self._go_on()
-        except StaleClaim:
+        except (StaleClaim, LeaseLost):
             return "lost"
 
     async def _go_on(self) -> Change:
