@@ -132,6 +132,7 @@ class Run:
         self.watch = Watch(self.world, store, self.definitions, self.mixed, tell)
         store.landed = self.watch.landed
         self.world.arrived = self.watch.arrived
+        self.world.epoch_of = lambda key: self.watch.epochs.get(key, 0)
         self.processes: list[Process] = []
         self.known_dead = draw.random() < 0.5
         """Whether processes of the same machine can tell that another one is gone."""

@@ -122,7 +122,11 @@ class Wire:
             await asyncio.sleep(there)
             raise self._unknown()
         answer: Any
-        answer, error = await asyncio.shield(landing)
+        try:
+            answer, error = await asyncio.shield(landing)
+        except asyncio.CancelledError:
+            self.lost_at = shore.loop.time() + there  # it is on its way, and nobody waits for it any more
+            raise
         await asyncio.sleep(shore.transit())
         if lost:
             raise self._unknown()

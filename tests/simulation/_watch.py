@@ -50,6 +50,8 @@ class Watch:
     broken: list[Broken] = field(factory=list[Broken])
     visits: defaultdict[str, set[Visit]] = field(factory=lambda: defaultdict[str, "set[Visit]"](set))
     """Which visits intended a key."""
+    epochs: dict[str, int] = field(factory=dict[str, int])
+    """The claim under which a key was intended last."""
     explicit: set[str] = field(factory=set[str])
     parks: list[tuple[str, str, str]] = field(factory=list[tuple[str, str, str]])
     crashes: int = 0
@@ -77,7 +79,7 @@ class Watch:
         )
         self._position(before, commit)
         for entry in body.entries:
-            self._take_in(thread, before.standing.seq, entry)
+            self._take_in(thread, before.standing.seq, log.epoch, entry)
         if log.kind == "park":
             self._parked(before, commit, body)
         if log.kind == "transition":
@@ -93,11 +95,12 @@ class Watch:
         if log.seq != before.standing.seq + (log.kind == "transition") or log.n != before.n:
             self.breaks("S1", f"{thread}: {log.kind} at seq {log.seq} landed on seq {before.standing.seq}")
 
-    def _take_in(self, thread: str, seq: int, entry: Entry) -> None:
+    def _take_in(self, thread: str, seq: int, epoch: int, entry: Entry) -> None:
         doubts = self._doubts.setdefault(thread, {})
         self._entries.setdefault(thread, []).append(entry)
         match entry["k"]:
             case "intent":
+                self.epochs[entry["key"]] = epoch
                 doubts[entry["id"]] = entry["key"]
                 self.visits[entry["key"]].add((thread, seq))
                 if "explicit" in entry:
@@ -118,7 +121,7 @@ class Watch:
         if doubts:
             self.breaks("S5", f"{thread}: {body.event} committed with {sorted(doubts.values())} in doubt")
         mine = {e["key"] for e in self._entries.get(thread, ()) if e["k"] == "intent"}
-        running = [key for key in mine for r in self.world.open.get(key, ()) if _runs(r, before.owner)]
+        running = [key for key in mine for r in self.world.open.get(key, ()) if _runs(r, before)]
         if running:
             self.breaks("S5", f"{thread}: {body.event} committed with {running} unfinished")
 
@@ -334,5 +337,7 @@ class Watch:
                 self.breaks("artifact", f"{row.thread_id}: {row.id} is not whole")
 
 
-def _runs(request: Request, owner: str | None) -> bool:
-    return request.client_end is None and request.process.worker == owner
+def _runs(request: Request, thread: ThreadRow) -> bool:
+    """It is a call of this claim's, and not over."""
+    mine = (request.process.worker, request.epoch) == (thread.owner, thread.epoch)
+    return mine and request.client_end is None

@@ -58,6 +58,8 @@ class Request:
     answer: asyncio.Future[tuple[str, Any]]
     late: bool
     not_after: float
+    epoch: int
+    """Of the claim that intended it."""
     client_end: float | None = None
 
     @property
@@ -99,7 +101,7 @@ class Planned(Exception):
 
 
 class World:
-    """Receivers, network and answers. ``arrived`` is called with each arrival."""
+    """Receivers, network and answers. ``arrived`` is told of each arrival, ``epoch_of`` knows a key's claim."""
 
     def __init__(
         self, loop: StoppableLoop, rng: Random, trouble: Trouble, tell: Callable[[str], None]
@@ -108,6 +110,7 @@ class World:
         self.trouble = trouble
         self.arrivals: list[Arrival] = []
         self.arrived: Callable[[Arrival], None] = lambda _: None
+        self.epoch_of: Callable[[str], int] = lambda _: 0
         self.open: dict[str, list[Request]] = {}
         """Requests by key whose client still waits."""
         self._unknown_in_a_row: dict[str, int] = {}
@@ -154,6 +157,7 @@ class World:
             answer=self.loop.create_future(),
             late=late,
             not_after=not_after,
+            epoch=self.epoch_of(key),
         )
         self.issues[key] = self.issues.get(key, 0) + 1
         self._tell(f"{process} sends {kind} {thread}/{slot}={value} {key[:9]}{' LATE' if late else ''}")
