@@ -8,6 +8,7 @@ from datetime import timedelta
 from operator import add
 from typing import Annotated, Any
 
+import anyio
 from _world import DEADLINE, SETTLE, Link, Planned
 
 from perdure.machines import (
@@ -541,6 +542,38 @@ class Hasty(Machine[Story, Link], calls=CALLS):
         return self.ran(did=did, trail=["running"])
 
 
+class Drawn(Machine[Story, Link], calls=CALLS):
+    """Time, chance and the handler's own time limits, each of which decides about effects."""
+
+    drawing = State(initial=True, retry=RETRY)
+    limiting = State(retry=RETRY)
+    done = State(final=True)
+
+    drawn = drawing.to(limiting)
+    limited = limiting.to(done)
+
+    @drawing.handler
+    async def draw(self, data: Story, step: Step[Link]) -> Fire:
+        chance = round(await step.random() * 1000)
+        first = await try_to(step, publish, "random", chance)
+        ident = (await step.uuid()).int % 1000
+        second = await try_to(step, transfer, "uuid", ident)
+        moment = (await step.now()).microsecond
+        third = await try_to(step, charge if chance % 2 else publish, "now", moment)
+        await falter(step)
+        return self.drawn(did=[first, second, third], trail=["drawing"])
+
+    @limiting.handler
+    async def limit(self, data: Story, step: Step[Link]) -> Fire:
+        value = await step.call(price, "limit")
+        with anyio.move_on_after(0.1):
+            await step.call(slowly, "too slow")
+        did = await try_to(step, publish, "limit", value)
+        with anyio.move_on_after(0.3):
+            await step.call(slowly, "too slow as well")
+        return self.limited(did=[did], trail=["limiting"])
+
+
 class Changing(Machine[Story, Link], calls=CALLS):
     """A step of which two versions run side by side: see ``Changed``."""
 
@@ -571,7 +604,20 @@ class Changed(Machine[Story, Link], calls=CALLS, name="Changing"):
         return self.worked(did=[did], trail=["working"])
 
 
-OTHERS: Sequence[Any] = [Line, Blind, Loop, Parallel, Flaky, Careful, Review, Memo, Scribe, Keyed, Hasty]
-MACHINES: Sequence[Any] = [*OTHERS, Changing]
-CHANGED: Sequence[Any] = [*OTHERS, Changed]
+OTHERS: Sequence[Any] = [
+    Line,
+    Blind,
+    Loop,
+    Parallel,
+    Flaky,
+    Careful,
+    Review,
+    Memo,
+    Scribe,
+    Keyed,
+    Hasty,
+    Drawn,
+]
+MACHINES: Sequence[Any] = [*SAME, Changing]
+CHANGED: Sequence[Any] = [*SAME, Changed]
 """What a process runs under the other code."""

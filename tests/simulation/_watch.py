@@ -126,24 +126,34 @@ class Watch:
             self.breaks("S5", f"{thread}: {body.event} committed with {running} unfinished")
 
     def _in_order(self, before: ThreadRow, commit: Commit, body: Body) -> None:
-        """A signal is taken in once, and none that the state accepts was accepted before it."""
+        """A signal is taken in once, and nothing that the state accepts came before what it takes."""
         thread, state = before.address.thread_id, before.standing.state
+        inbox = self.store.tables.inbox[before.address]
         taken = [e["number"] for e in body.entries if e["k"] == "signal"]
         if tuple(taken) != commit.consumed:
             self.breaks("S9", f"{thread}: {body.event} takes in {commit.consumed}, its entries say {taken}")
-        plan = self.definitions[before.machine].states[state]
-        free = [e for e in plan.signals if any(row.guard is None for row in plan.rows[e])]
+        came = [inbox[number - 1].at for number in taken]
+        came += [e["due"] for e in body.entries if e["k"] == "timeout"]
         for number in taken:
             if (before.address, number) in self._taken:
                 self.breaks("S9", f"{thread}: signal {number} was taken in twice")
             self._taken.add((before.address, number))
-            inbox = self.store.tables.inbox[before.address]
-            waiting = [row for row in inbox if row.number < number and row.consumed is None]
-            first = [row.id for row in waiting if row.event in free or row.event == body.event]
-            if first:
-                self.breaks(
-                    "S9", f"{thread}: signal {number} was taken in before {first}, which {state} accepts"
-                )
+        plan = self.definitions[before.machine].states[state]
+        free = {e for e, rows in plan.rows.items() if any(row.guard is None for row in rows)} | {body.event}
+        first = [row.id for row in inbox if row.consumed is None and row.event in free & {*plan.signals}]
+        first = [i for i in first if any(r.id == i and r.at < at for r in inbox for at in came)]
+        first += [
+            e for e, due in self._due(before).items() if e != body.event and any(due < at for at in came)
+        ]
+        if first:
+            self.breaks("S9", f"{thread}: {state} took in {body.event}, and {first} came before it")
+
+    def _due(self, before: ThreadRow) -> Mapping[str, int]:
+        log = self.store.tables.log[before.address]
+        checkpoint = next(
+            r for r in log if r.seq == before.standing.seq and r.kind in ("start", "transition")
+        )
+        return decode_body(checkpoint.payload or b"").due
 
     # --- parking ----------------------------------------------------------------------------------
 

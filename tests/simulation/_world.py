@@ -101,7 +101,7 @@ class Planned(Exception):
 
 
 class World:
-    """Receivers, network and answers. ``arrived`` is told of each arrival, ``epoch_of`` knows a key's claim."""
+    """Receivers, network and answers. ``arrived`` is told of arrivals, ``epoch_of`` knows a key's claim."""
 
     def __init__(
         self, loop: StoppableLoop, rng: Random, trouble: Trouble, tell: Callable[[str], None]
