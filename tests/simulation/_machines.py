@@ -604,7 +604,7 @@ class Changed(Machine[Story, Link], calls=CALLS, name="Changing"):
         return self.worked(did=[did], trail=["working"])
 
 
-OTHERS: Sequence[Any] = [
+SAME: Sequence[Any] = [
     Line,
     Blind,
     Loop,
