@@ -9,7 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -490,19 +490,35 @@ def test_nothing_is_made_where_only_a_look_was_asked_for(perdure: Perdure, here:
 START = [sys.executable, "-c", "from perdure.runtime._cli import main; main()"]
 
 
+@contextlib.contextmanager
+def heeding_ctrl_c() -> Generator[None]:
+    """A shell starts what runs in its background with SIGINT ignored, and children inherit that."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def test_a_waiting_thread_is_left_by_ctrl_c(here: Path) -> None:
     command = [*START, "run", "cli_app:runtime", "Shop", "--thread", "shop", "--data", '{"item": "pan"}']
-    with subprocess.Popen(
-        command, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout is not None
-        lines = []
-        for line in child.stdout:
-            lines.append(line)
-            if "waits in review for approve or late" in line:
-                break
-        child.send_signal(signal.SIGINT)
-        _, err = child.communicate(timeout=30)
+    with (
+        heeding_ctrl_c(),
+        subprocess.Popen(
+            command, cwd=here, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as child,
+    ):
+        try:
+            assert child.stdout is not None
+            lines = []
+            for line in child.stdout:
+                lines.append(line)
+                if "waits in review for approve or late" in line:
+                    break
+            child.send_signal(signal.SIGINT)
+            _, err = child.communicate(timeout=30)
+        finally:
+            child.kill()
     assert lines[1].startswith("   1  pricing -> noting  priced")
     assert child.returncode == 130
     assert (
