@@ -232,7 +232,8 @@ class Worker:
         fenced off, and claimed again."""
         query = Threads(owner=self.worker, status="running")
         async for row in rows_of(self.store, query):
-            if row.address not in self._runs:
+            run = self._runs.get(row.address)
+            if run is None or run.ledger.epoch != row.epoch:
                 await self.store.release([released(row)])
 
     def _pause(self) -> float:
