@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, overload
 
 import attrs
 from typing_extensions import TypeVar
@@ -98,7 +98,18 @@ class _Resolved:
     result: Codec[Any]
 
 
-class _Function(Declared[X_contra, P, R_co]):
+if TYPE_CHECKING:
+    _Uncallable = object
+else:
+
+    class _Uncallable:
+        """Says what to write instead of a plain call; to type checkers it is no callable at all."""
+
+        def __call__(self, *args: object, **kwargs: object) -> object:
+            raise BadCall(f"{self.label}: it is called through the step: await step.call({self.name}, ...)")
+
+
+class _Function(Declared[X_contra, P, R_co], _Uncallable):
     """A declared call that stands for one function. Types are read when a machine lists it, so that a module
     may name types that it defines further down."""
 

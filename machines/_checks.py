@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from difflib import get_close_matches
 from itertools import combinations, pairwise
 from typing import Any, TypeAlias
 
@@ -14,7 +15,7 @@ from ._data import DataPlan
 from ._errors import DefinitionError
 from ._parts import Parts
 from ._plan import Row
-from ._source import annotated, attributes_read, event_calls, fits, takes
+from ._source import EventCall, annotated, attributes_read, fits, own_calls, takes
 from ._states import After, Event, Guard, Incoming, OnFailure, Retry, State, Transition
 
 _ZERO = timedelta(0)
@@ -61,7 +62,9 @@ def _factor(value: object) -> bool:
     return isinstance(value, int | float) and math.isfinite(value) and value >= 1
 
 
-def _check_retry(where: str, retry: Retry) -> None:
+def _check_retry(where: str, retry: object) -> None:
+    if not isinstance(retry, Retry):
+        raise DefinitionError(f"{where}: retry= takes a Retry, as in Retry(attempts=3), not {retry!r}")
     for name, value, valid, what in (
         ("attempts", retry.attempts, _whole, "a whole number from 1 on"),
         ("delay", retry.delay, _not_negative, "a timedelta that is not negative"),
@@ -239,10 +242,21 @@ def _check_annotation(where: str, fn: Callable[..., Any], position: int, given: 
         )
 
 
+def _events_named(parts: Parts, where: str, fn: Callable[..., Any]) -> Iterator[EventCall]:
+    """The events that a method's code calls. One that calls what the machine has not is refused."""
+    for call in own_calls(fn):
+        if call.event in parts.events:
+            yield call
+        elif not hasattr(parts.machine, call.event):
+            near = get_close_matches(call.event, parts.events, n=1)
+            meant = f"do you mean {near[0]!r}?" if near else f"its events: {', '.join(parts.events)}"
+            raise DefinitionError(f"{where}: self.{call.event}(...) is no event of {parts.label}; {meant}")
+
+
 def _check_fired(
     parts: Parts, where: str, fn: Callable[..., Any], states: tuple[str, ...], data: DataPlan[Any]
 ) -> None:
-    for call in event_calls(fn, frozenset(parts.events)):
+    for call in _events_named(parts, where, fn):
         event = parts.events[call.event]
         if not isinstance(event, Transition):
             raise DefinitionError(
@@ -263,7 +277,7 @@ def _check_accepted(
     own = {event.name for event in events}
     for event in events:
         _check_annotation(where, fn, 2, event.payload or type(None))
-    for call in event_calls(fn, frozenset(parts.events)):
+    for call in _events_named(parts, where, fn):
         if call.event not in own:
             raise DefinitionError(
                 f"{where}: it receives {' and '.join(sorted(own))}, but returns {call.event}; return "

@@ -25,16 +25,16 @@ class EventCall:
     positional: bool
 
 
-def event_calls(fn: Callable[..., Any], events: frozenset[str]) -> Iterator[EventCall]:
-    """Every call of one of these events on the method's first parameter."""
+def own_calls(fn: Callable[..., Any]) -> Iterator[EventCall]:
+    """Every call of an attribute of the method's first parameter."""
     tree = _parsed(fn)
     if tree is None or not (tree.args.posonlyargs + tree.args.args):
         return
     this = (tree.args.posonlyargs + tree.args.args)[0].arg
-    for node in ast.walk(tree):
+    for node in _within(tree, this):
         match node:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=event), args=args, keywords=named):
-                if name == this and event in events:
+                if name == this:
                     yield EventCall(
                         event=event,
                         fields=tuple(keyword.arg for keyword in named if keyword.arg is not None),
@@ -42,6 +42,23 @@ def event_calls(fn: Callable[..., Any], events: frozenset[str]) -> Iterator[Even
                     )
             case _:
                 pass
+
+
+def _within(node: ast.AST, this: str) -> Iterator[ast.AST]:
+    """What stands below a node, without functions and classes in which ``this`` may be another."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef) or this in _parameters(child):
+            continue
+        yield child
+        yield from _within(child, this)
+
+
+def _parameters(node: ast.AST) -> list[str]:
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        return []
+    given = node.args
+    single = [each for each in (given.vararg, given.kwarg) if each is not None]
+    return [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs, *single)]
 
 
 def _parsed(fn: Callable[..., Any]) -> ast.FunctionDef | ast.AsyncFunctionDef | None:

@@ -229,6 +229,12 @@ def test_a_call_declared_wrongly_is_refused_at_once(case: str) -> None:
         declare()
 
 
+def test_a_declared_call_that_is_called_like_a_function_says_how_it_is_made() -> None:
+    called: Any = order
+    with pytest.raises(BadCall, match=r"effect order: .* await step.call\(order, \.\.\.\)"):
+        called(1)
+
+
 def resolved_wrongly() -> dict[str, tuple[Any, str]]:
     @read
     async def untyped(call: Call, line) -> int:  # type: ignore[no-untyped-def]

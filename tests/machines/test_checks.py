@@ -606,6 +606,31 @@ def a_handler_that_fires_a_signal() -> None:
             return fired
 
 
+@refused(r"M.run: self.goo\(...\) is no event of M; do you mean 'go'\?")
+def a_misspelt_event() -> None:
+    class M(Machine[Data]):
+        a = State(initial=True)
+        b = State(final=True)
+        go = a.to(b)
+
+        @a.handler
+        async def run(self, data: Data, step: Step) -> Fire:
+            def named(self: Data) -> Any:
+                return any_value(self).anything()  # another's `self` is not looked at
+
+            named(data)
+            fired: Fire = self.goo()  # type: ignore[attr-defined] # pyright: ignore
+            return fired
+
+
+@refused("M.b: retry= takes a Retry, as in Retry\\(attempts=3\\), not 3")
+def a_retry_that_is_a_number() -> None:
+    class M(Machine[Data]):
+        a = State(initial=True)
+        b = State(final=True, retry=any_value(3))
+        go = a.to(b)
+
+
 @refused(r"M.run: self.go\(...\): 'm' is not a stored field; it has n, log, seq")
 def an_update_that_names_no_field() -> None:
     class M(Machine[Data]):
