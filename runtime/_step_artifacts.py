@@ -33,13 +33,13 @@ class ArtifactsOfStep:
         workspace = visit.row.address.workspace
         async with await visit.artifacts.put(workspace, chunks_of(data)) as staged:
             ref = self._ref(staged, media_type)
-            self._attempt.artifact_ids.add(ref.id)
             self._attempt.check_open()
             if ref.id not in visit.book.artifacts:
                 writing = asyncio.get_running_loop().create_task(self._record(ref, derived_from))
                 self._attempt.background.add(writing)
                 await asyncio.shield(writing)
             await staged.publish()
+            self._attempt.artifact_ids.add(ref.id)  # the transition drops one that never became visible
         return ref
 
     def open(self, ref: ArtifactRef, /) -> AsyncIterator[bytes]:
