@@ -478,6 +478,8 @@ class Scribe(Machine[Story, Link], calls=CALLS):
     async def draft(self, data: Story, step: Step[Link]) -> Fire:
         value = await step.call(price, "draft")
         ref = await step.artifacts.put(f"draft {value}".encode(), media_type="text/plain")
+        with anyio.move_on_after(0.01):
+            await step.artifacts.put(f"spare {value}".encode(), media_type="text/plain")
         await falter(step)
         did = Did(slot="draft", value=value, receipt=await step.call(publish, "draft", value), visit=step.seq)
         return self.drafted(did=[did], files=[ref], talk=[said(step)], trail=["drafting"])

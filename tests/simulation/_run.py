@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 from _loop import StoppableLoop, simulate
 from _machines import CHANGED, MACHINES, Changing, Keyed, Memo, Review, Scribe, Story, Word
-from _store import CLEAR, LANDS_LATER, Shore, WatchedStore, Weather, Wire
+from _store import CLEAR, LANDS_LATER, Shelf, Shore, WatchedStore, Weather, Wire
 from _watch import Broken, Watch
 from _world import CALM, MAX_SKEW, Link, Trouble, World
 from attrs import define, field, frozen
@@ -81,7 +81,7 @@ class Process:
             machines=run.rng.choice((MACHINES, CHANGED)) if run.mixed else MACHINES,
             deps=Link(run.world, self),
             store=self.wire,
-            artifacts=run.artifacts,
+            artifacts=Shelf(run.shore, run.artifacts),
             lease=timedelta(seconds=LEASE),
             grace=timedelta(seconds=GRACE),
             poll=timedelta(seconds=1),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, Sequence
 from random import Random
 from types import TracebackType
 from typing import Any, TypeVar
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from _loop import StoppableLoop
 from attrs import define, frozen
 
+from perdure.artifacts import ArtifactsUnavailable, Blob, BlobPage, MemoryArtifacts
 from perdure.stores import (
     ArtifactRow,
     Claimed,
@@ -169,6 +170,73 @@ class Wire:
 
     async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:
         return await self._call(lambda: self.shore.store.page(query, after=after, limit=limit), write=False)
+
+
+@define(eq=False)
+class Shelf:
+    """One process's way to the artifacts: what is put and published takes its time, and may not get there."""
+
+    shore: Shore
+    inner: MemoryArtifacts
+
+    async def __aenter__(self) -> Shelf:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    async def put(self, workspace: str, chunks: AsyncIterable[bytes], /) -> Laid:
+        await asyncio.sleep(self.shore.transit())
+        return Laid(self.shore, await self.inner.put(workspace, chunks))
+
+    def open(
+        self, workspace: str, sha256: str, /, *, start: int = 0, end: int | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        return self.inner.open(workspace, sha256, start=start, end=end)
+
+    async def stat(self, workspace: str, sha256: str, /) -> Blob:
+        return await self.inner.stat(workspace, sha256)
+
+    async def list(
+        self, workspace: str | None = None, /, *, after: str | None = None, limit: int = 100
+    ) -> BlobPage:
+        return await self.inner.list(workspace, after=after, limit=limit)
+
+    async def delete(self, workspace: str, sha256: str, /, *, unless_modified_since: int) -> bool:
+        return await self.inner.delete(workspace, sha256, unless_modified_since=unless_modified_since)
+
+
+@define(eq=False)
+class Laid:
+    """A staged blob that takes its time to become visible."""
+
+    shore: Shore
+    inner: Any
+
+    @property
+    def sha256(self) -> str:
+        return str(self.inner.sha256)
+
+    @property
+    def size_bytes(self) -> int:
+        return int(self.inner.size_bytes)
+
+    async def publish(self) -> None:
+        await asyncio.sleep(self.shore.transit())
+        if self.shore.rng.random() < self.shore.weather.unavailable:
+            raise ArtifactsUnavailable("the artifacts are out of reach")
+        await self.inner.publish()
+        await asyncio.sleep(self.shore.transit())
+
+    async def __aenter__(self) -> Laid:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.inner.__aexit__(kind, error, trace)
 
 
 async def _land(ask: Callable[[], Coroutine[Any, Any, Any]], after: float) -> tuple[Any, Exception | None]:

@@ -22,7 +22,7 @@ from perdure.stores import Address, Commit, ThreadRow
 Visit = tuple[str, int]
 """A thread, and the checkpoint that the visit began with."""
 NAMED = ("in doubt", "diverged", "failed", "conflict", "unreadable", "poison")
-MEANT = ("Planned", "NotDone", "AttemptTimedOut")
+MEANT = ("Planned", "NotDone", "AttemptTimedOut", "ArtifactsUnavailable")
 """What an attempt of these machines may fail with."""
 
 
