@@ -79,9 +79,18 @@ class Attempt:
 
     def check_open(self) -> None:
         """Refuse whatever comes once the attempt is over: it would belong to no step, or to the next one."""
+        self.check_loop()
         if self._over.done():
             raise CallMisuse(
                 f"{self.visit.where}: this attempt is over: await what a handler has begun before it returns"
+            )
+
+    def check_loop(self) -> None:
+        """Refuse another thread and another event loop: it would hang or mix up the order of calls."""
+        if asyncio._get_running_loop() is not self._over.get_loop():
+            raise CallMisuse(
+                f"{self.visit.where}: the step was used in another thread or event loop than its handler's: "
+                "await its calls in the handler, and give threads plain values"
             )
 
     def _occurrence(self, signature: Signature) -> int:

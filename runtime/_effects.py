@@ -223,6 +223,9 @@ class EffectWork:
             said = describe_error(error)
             self.last_error = f"lookup: {said['type']}: {said['message']}"
             return UNKNOWN
+        if not isinstance(answer, (Found, Absent, Unknown)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            self.last_error = f"lookup: it returned {_short(answer)}, not Found(...), ABSENT or UNKNOWN"
+            return UNKNOWN
         return answer
 
     def _encode_found(self, record: EffectRecord, value: Any) -> bytes:
@@ -283,6 +286,10 @@ class EffectWork:
             f"`perdure resolve {self.visit.row.address.thread_id} --done VALUE` or `--not-done`"
         )
         return Parking("in doubt", note, {"id": record.id, "call": record.call, "key": record.key})
+
+
+def _short(answer: Any) -> str:
+    return f"the class {answer.__name__}" if isinstance(answer, type) else type(answer).__name__
 
 
 async def settle_unasked(visit: Visit, record: EffectRecord, intend: Intend) -> None:

@@ -130,11 +130,21 @@ def holds(previous: bytes, row: LogRow) -> bool:
 
 def describe_error(error: BaseException) -> dict[str, Any]:
     """An error as bounded text: type name, message, notes. Never raises, whatever the error's code does."""
-    said: dict[str, Any] = {"type": plain_text(type(error).__qualname__)[:200], "message": _text(error)}
+    said: dict[str, Any] = {"type": plain_text(type(error).__qualname__)[:200], "message": _message(error)}
     notes = _notes(error)
     if notes:
         said["notes"] = notes
     return said
+
+
+def _message(error: BaseException, depth: int = 3) -> str:
+    """What it says; of a group, what its first errors say as well: its own text only counts them."""
+    message = _text(error)
+    if not isinstance(error, BaseExceptionGroup) or not depth:
+        return message
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    inner = [f"{type(each).__qualname__}: {_message(each, depth - 1)}" for each in group.exceptions[:5]]
+    return plain_text(f"{message[:200]}: {'; '.join(inner)}")
 
 
 def plain_text(text: str) -> str:

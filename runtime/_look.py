@@ -181,7 +181,7 @@ async def history(store: Store, row: ThreadRow) -> AsyncIterator[StepSeen]:
         yield _seen(row, last, state, None, None, gathered)
 
 
-DAMAGE = (msgspec.MsgspecError, LookupError, TypeError, ValueError, AttributeError)
+DAMAGE = (msgspec.MsgspecError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
 """What comes of reading entries that no engine has written."""
 
 

@@ -38,6 +38,7 @@ class OpenCall:
     task: asyncio.Task[Any] | None = None
 
     def __await__(self) -> Generator[Any, None, Any]:
+        self.attempt.check_loop()
         if self.awaited:
             raise CallMisuse(f"{self.label}: this call was awaited already; call again for another one")
         self.awaited = True

@@ -76,7 +76,7 @@ async def load(store: Store, definition: Definition, claim: Claim) -> Progress:
     try:
         bodies = [(row, _body(row)) for row in claim.log]
         progress = _read(definition, claim, bodies, await _messages(store, definition, claim))
-    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+    except (msgspec.MsgspecError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise Unreadable(
             f"thread {thread.address.thread_id!r}: a stored record cannot be read: {error}"
         ) from error
@@ -90,7 +90,7 @@ async def load(store: Store, definition: Definition, claim: Claim) -> Progress:
 
 def _body(row: LogRow) -> Body:
     if row.payload is None:
-        raise Unreadable(f"log row {row.n} was purged")
+        raise Unreadable(f"row {row.n} of its journal was purged")
     return decode_body(row.payload)
 
 
@@ -100,9 +100,12 @@ def _read(
     thread = claim.thread
     base_at = thread.standing.base
     checkpoints = [(row, body) for row, body in bodies if row.kind in ("start", "transition")]
-    base_row, base = next((row, body) for row, body in checkpoints if row.n == base_at)
-    if base.base is None:
-        raise Unreadable(f"log row {base_at} holds no snapshot")
+    base_row, base = next(((row, body) for row, body in checkpoints if row.n == base_at), (None, None))
+    if base_row is None or base is None or base.base is None:
+        raise Unreadable(
+            f"thread {thread.address.thread_id!r}: row {base_at} of its journal, which holds its newest "
+            "snapshot, is missing or holds none"
+        )
     later = [(row, body) for row, body in checkpoints if row.n > base_at]
     loaded = definition.data.load(
         base.base,

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from perdure.machines import Declared
+from perdure.stores import check_name
 
 from ._attempt import Attempt
 from ._book import signature_of
@@ -47,6 +48,7 @@ class StepOfAttempt:
             raise CallMisuse(
                 f"{self._attempt.visit.where}: a lane's name is not empty and has no '/': {name!r}"
             )
+        check_name(f"{self._attempt.visit.where}: the name of a lane", name)
         return StepOfAttempt(self._attempt, f"{self._lane}/{name}")
 
     def now(self) -> Awaitable[datetime]:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Sequence
 
 from perdure.artifacts import ArtifactBackend, Staged
 from perdure.machines import ArtifactRef
-from perdure.stores import ArtifactRow
+from perdure.stores import ArtifactRow, check_name
 
 from ._attempt import Attempt
 from ._journal import Entry
@@ -30,6 +30,7 @@ class ArtifactsOfStep:
         derived_from: Sequence[ArtifactRef] = (),
     ) -> ArtifactRef:
         visit = self._attempt.visit
+        check_name(f"{visit.where}: media type of an artifact", media_type)
         workspace = visit.row.address.workspace
         async with await visit.artifacts.put(workspace, chunks_of(data)) as staged:
             ref = self._ref(staged, media_type)

@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import define, evolve, field
 
-from perdure.machines import Row, StatePlan
+from perdure.machines import BadUpdate, NotStorable, Row, StatePlan
 from perdure.stores import MemoryMoved, MemoryWrite, Micros, Standing
 
 from ._context import Parking, Visit
@@ -19,8 +19,8 @@ from ._progress import Progress, owned_values
 from ._step_memory import PendingWrite, newest
 
 MERGES = 100
-"""How often one commit takes newer memory versions in before the thread parks as conflict: only other processes
-and those who look before their turn are in its way, but each of them may be faster many times."""
+"""How often one commit takes newer memory versions in before the thread parks as conflict: only other
+processes are in its way, but each of them may be faster many times."""
 
 Updates = Sequence[tuple[str, Mapping[str, object]]]
 
@@ -58,16 +58,20 @@ def judge(visit: Visit, event: str, data: Any) -> Row | None:
     return None
 
 
-def preview(visit: Visit, progress: Progress, event: str, updates: Updates) -> Row | None:
-    """Which row an event would take, if any; nothing is written."""
-    merged = visit.definition.data.merge(
-        progress.live,
-        updates,
-        owned_values(visit.row.address.thread_id, visit.seq + 1),
-        n=visit.ledger.n,
-        positions=progress.positions,
-    )
-    return judge(visit, event, merged.data)
+def accepts(visit: Visit, progress: Progress, event: str, updates: Mapping[str, object]) -> bool:
+    """Whether an event that is not the handler's would lead anywhere now; nothing is written. Updates that do
+    not fit park the thread, as a raising guard does."""
+    try:
+        merged = visit.definition.data.merge(
+            progress.live,
+            [("main", updates)],
+            owned_values(visit.row.address.thread_id, visit.seq + 1),
+            n=visit.ledger.n,
+            positions=progress.positions,
+        )
+    except (BadUpdate, NotStorable) as error:
+        raise Parking("failed", f"{visit.where}: event {event!r}: {error}") from error
+    return judge(visit, event, merged.data) is not None
 
 
 async def commit_transition(visit: Visit, progress: Progress, move: Transition) -> Progress:

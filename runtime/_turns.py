@@ -23,7 +23,7 @@ class Turns:
 
     @asynccontextmanager
     async def at(self, keys: Iterable[MemoryKey]) -> AsyncGenerator[None]:
-        """Wait for a turn at all of these keys, in one order for everybody, so that nobody waits in a ring."""
+        """Wait for a turn at all of these keys, in one order for all, so that nobody waits in a ring."""
         async with AsyncExitStack() as stack:
             for key in sorted(set(keys)):
                 await stack.enter_async_context(self._locks.setdefault(key, asyncio.Lock()))

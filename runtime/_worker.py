@@ -200,6 +200,8 @@ class Worker:
                 await self._beat()
             except StoreError as error:
                 logger.warning("worker %s: heartbeat failed: %s", self.worker, error)
+            except Exception:  # without heartbeats others take its threads over
+                logger.exception("worker %s: heartbeat failed", self.worker)
 
     # --- claiming ---------------------------------------------------------------------------------
 
@@ -215,6 +217,11 @@ class Worker:
                 busy = await self._claim()
             except StoreError as error:
                 logger.warning("worker %s: cannot claim: %s", self.worker, error)
+                self.be_unsure()
+                await anyio.sleep(STORE_PAUSE)
+                continue
+            except Exception:  # a worker that claims nothing any more would look alive
+                logger.exception("worker %s: claiming failed, and is tried again", self.worker)
                 self.be_unsure()
                 await anyio.sleep(STORE_PAUSE)
                 continue
@@ -324,8 +331,13 @@ class Worker:
         """An error of the engine's own: the thread is parked rather than run again and again."""
         logger.exception("thread %r: the runtime itself failed", run.address.thread_id, exc_info=error)
         said = describe_error(error)
-        with contextlib.suppress(StaleClaim, StoreError):
-            await run.park(Parking("failed", f"the runtime itself failed: {said['type']}: {said['message']}"))
+        try:
+            with contextlib.suppress(StaleClaim, StoreError):
+                await run.park(
+                    Parking("failed", f"the runtime itself failed: {said['type']}: {said['message']}")
+                )
+        except Exception:  # its record is damaged so that nothing can follow on it
+            logger.exception("thread %r: it cannot be parked either", run.address.thread_id)
 
     # --- what runs ask of their host ----------------------------------------------------------------
 

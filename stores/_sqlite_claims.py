@@ -197,13 +197,16 @@ def _take(tx: Transaction, request: ClaimRequest, found: Found) -> tuple[Claim, 
 def _load(
     tx: Transaction, numbers: Sequence[int], chosen: str, taken_from: Mapping[int, str | None]
 ) -> tuple[Claim, ...]:
-    threads = _read(tx, THREADS_OF, chosen, 0, read_thread)
-    earlier: dict[int, list[LogRow]] = _read(tx, EARLIER_OF, chosen, 2, read_log)
-    logs: dict[int, list[LogRow]] = _read(tx, LOG_OF, chosen, 2, read_log)
-    items: dict[int, list[ItemsRow]] = _read(tx, ITEMS_OF, chosen, 1, read_items)
-    inboxes: dict[int, list[InboxRow]] = _read(tx, INBOX_OF, chosen, 1, read_inbox)
+    damaged: set[int] = set()
+    threads = _read(tx, THREADS_OF, chosen, 0, read_thread, damaged)
+    earlier: dict[int, list[LogRow]] = _read(tx, EARLIER_OF, chosen, 2, read_log, damaged)
+    logs: dict[int, list[LogRow]] = _read(tx, LOG_OF, chosen, 2, read_log, damaged)
+    items: dict[int, list[ItemsRow]] = _read(tx, ITEMS_OF, chosen, 1, read_items, damaged)
+    inboxes: dict[int, list[InboxRow]] = _read(tx, INBOX_OF, chosen, 1, read_inbox, damaged)
     claims: list[Claim] = []
     for number in numbers:
+        if number not in threads or number in damaged:
+            continue  # rows that no store wrote, or none where one must be: the other threads go on
         thread = threads[number][0]
         tx.learn(thread.address, thread.incarnation, number)
         claims.append(
@@ -219,10 +222,18 @@ def _load(
 
 
 def _read(
-    tx: Transaction, statement: str, chosen: str, position: int, read: Callable[[Row], T]
+    tx: Transaction,
+    statement: str,
+    chosen: str,
+    position: int,
+    read: Callable[[Row], T],
+    damaged: set[int],
 ) -> dict[int, list[T]]:
     """Rows by thread, each thread's ordered by one column. To sort them here spares SQLite copying them."""
     rows: dict[int, list[T]] = {}
     for row in sorted(tx.db.execute(statement, (chosen,)), key=itemgetter(0, position)):
-        rows.setdefault(row[0], []).append(read(row[1:]))
+        try:
+            rows.setdefault(row[0], []).append(read(row[1:]))
+        except (LookupError, TypeError, ValueError):
+            damaged.add(row[0])
     return rows

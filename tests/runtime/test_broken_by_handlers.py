@@ -1,0 +1,123 @@
+"""Handlers and receivers that do what nobody expected: the thread says clearly what was wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from harness.engine import Note, Sim, World, fresh, job, simulated
+from harness.loop import SimLoop
+
+from perdure.machines import Absent, Call, Found, Step, Unknown, effect
+from perdure.stores import ThreadRow
+
+
+@effect(deadline=timedelta(seconds=1), settle=timedelta(seconds=0))
+async def odd(call: Call[World], what: str) -> str:
+    """An effect that fails, and whose lookup returns rubbish."""
+    raise OSError("down")
+
+
+@odd.lookup
+async def find_odd(call: Call[World], what: str) -> Found[str] | Absent | Unknown:
+    answers: dict[str, Any] = {"class": Absent, "value": 42, "nothing": None}
+    answer: Absent = answers[what]
+    return answer
+
+
+Body = Callable[[Any, Note, Step[World]], Awaitable[Any]]
+
+
+async def parked(loop: SimLoop, body: Body, *calls: Any) -> ThreadRow:
+    machine = job(body, calls=calls) if calls else job(body)
+    sim = Sim(loop, machine)
+    engine = await sim.engine()
+    await engine.start(machine)
+    return await sim.until("ended", "parked")
+
+
+@simulated
+async def test_a_call_awaited_in_another_event_loop_is_refused_at_once(loop: SimLoop) -> None:
+    """It would hang there until the state's deadline, and take the thread's claim with it."""
+
+    async def body(machine: Any, data: Note, step: Step[World]) -> Any:
+        call = step.call(fresh, "r")
+
+        async def elsewhere() -> Any:
+            return await call
+
+        other = asyncio.new_event_loop()
+        asyncio._set_running_loop(None)  # as in a thread of its own
+        try:
+            other.run_until_complete(elsewhere())
+        finally:
+            asyncio._set_running_loop(loop)
+            other.close()
+
+    row = await parked(loop, body)
+    assert "in another thread or event loop than its handler's" in (row.standing.note or "")
+    assert loop.elapsed < 60
+
+
+@simulated
+async def test_a_call_registered_in_another_thread_is_refused(loop: SimLoop) -> None:
+    async def body(machine: Any, data: Note, step: Step[World]) -> Any:
+        asyncio._set_running_loop(None)  # as in a thread of its own
+        try:
+            call = step.call(fresh, "r")
+        finally:
+            asyncio._set_running_loop(loop)
+        return machine.finished(text=await call)
+
+    row = await parked(loop, body)
+    assert "in another thread or event loop than its handler's" in (row.standing.note or "")
+
+
+@simulated
+async def test_the_errors_of_a_group_are_told_and_not_only_counted(loop: SimLoop) -> None:
+    async def fails(what: str) -> None:
+        raise ValueError(what)
+
+    async def body(machine: Any, data: Note, step: Step[World]) -> Any:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fails("the first"))
+            group.create_task(fails("the second"))
+
+    row = await parked(loop, body)
+    assert "ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions): " in (row.standing.note or "")
+    assert "ValueError: the first; ValueError: the second" in (row.standing.note or "")
+
+
+@pytest.mark.parametrize(
+    ("what", "said"), [("class", "the class Absent"), ("value", "int"), ("nothing", "NoneType")]
+)
+@simulated
+async def test_a_lookup_that_returns_rubbish_is_named_as_what_is_wrong(
+    loop: SimLoop, what: str, said: str
+) -> None:
+    async def body(machine: Any, data: Note, step: Step[World]) -> Any:
+        return machine.finished(text=await step.call(odd, what))
+
+    row = await parked(loop, body, odd)
+    assert row.standing.reason == "in doubt"
+    assert f"lookup: it returned {said}, not Found(...), ABSENT or UNKNOWN" in (row.standing.note or "")
+
+
+@pytest.mark.parametrize("name", ["\ud800", "a\x00b", "x" * 300], ids=["surrogate", "NUL", "long"])
+@simulated
+async def test_odd_names_of_lanes_and_media_types_are_refused_by_what_they_name(
+    loop: SimLoop, name: str
+) -> None:
+    async def lane(machine: Any, data: Note, step: Step[World]) -> Any:
+        await step.lane(name).call(fresh, "r")
+
+    async def artifact(machine: Any, data: Note, step: Step[World]) -> Any:
+        await step.artifacts.put(b"bytes", media_type=name)
+
+    for body, what in ((lane, "the name of a lane"), (artifact, "media type of an artifact")):
+        row = await parked(loop, body)
+        assert row.standing.reason == "failed"
+        assert f"thread 't', state 'working': {what}" in (row.standing.note or "")
