@@ -253,19 +253,13 @@ class Worker:
         """One round; True where there may be more at once."""
         room = min(self._options.concurrency - len(self._runs), CLAIM_BATCH)
         alone = self._suspect is not None and not self._progressed(self._suspect)
-        if alone or room <= 0 or (self._suspects and self._runs) or not self.lease_holds():
+        if alone or room <= 0 or not self.lease_holds():
             self._next_wake = None  # nothing can be claimed until a run ends or moves, which gives a nudge
             return False
         self._suspect = None
-        request = ClaimRequest(
-            worker=self.worker,
-            machines={d.name: d.version for d in self._definitions.values()},
-            limit=room,
-            dead=await self._dead_workers(),
-            suspect_from=self._options.suspect_from,
-            suspects=self._suspects,
-        )
-        claimed = await self.store.claim(request)
+        if self._suspects and self._runs:
+            return await self._look_for_suspects()
+        claimed = await self.store.claim(await self._request(room, suspects=self._suspects))
         self._next_wake = claimed.next_wake
         for claim in claimed.claims:
             run = self.take(claim)
@@ -273,6 +267,24 @@ class Worker:
                 self._suspect = run
         self._suspects = claimed.suspects if not self._suspects else bool(claimed.claims)
         return len(claimed.claims) == room or (self._suspects and not self._runs)
+
+    async def _look_for_suspects(self) -> bool:
+        """While suspects wait for this worker to have nothing else to do, nothing is claimed, for as long as
+        there are any: another worker may have taken them."""
+        claimed = await self.store.claim(await self._request(0, suspects=False))
+        self._next_wake = None
+        self._suspects = claimed.suspects
+        return not claimed.suspects
+
+    async def _request(self, limit: int, *, suspects: bool) -> ClaimRequest:
+        return ClaimRequest(
+            worker=self.worker,
+            machines={d.name: d.version for d in self._definitions.values()},
+            limit=limit,
+            dead=await self._dead_workers(),
+            suspect_from=self._options.suspect_from,
+            suspects=suspects,
+        )
 
     def _progressed(self, run: Run) -> bool:
         return run.ledger.n > run.claim.thread.n or run.address not in self._runs
