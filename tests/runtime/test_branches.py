@@ -218,6 +218,30 @@ async def test_two_failing_branches_count_apart_and_are_due_apart(loop: SimLoop)
 
 
 @simulated
+async def test_branches_due_at_different_times_wait_for_each_other(loop: SimLoop) -> None:
+    """At odds after one of them had failed alone: their next attempts are due a second apart."""
+    runs: list[tuple[str, int, float]] = []
+
+    async def turns_first(machine: Any, data: Shared, step: Step[World]) -> Any:
+        runs.append(("one", step.attempt, loop.elapsed))
+        return machine.turned() if step.attempt == 1 else machine.finished(one="a")
+
+    async def fails_first(machine: Any, data: Shared, step: Step[World]) -> Any:
+        runs.append(("two", step.attempt, loop.elapsed))
+        if step.attempt == 1:
+            raise ValueError
+        return machine.finished(two="b")
+
+    machine = three(turns_first, fails_first, nothing)
+    sim = Sim(loop, machine)
+    row = await run(sim, machine)
+    assert row.standing.status == "ended"
+    assert runs == [("one", 1, 0), ("two", 1, 0), ("two", 2, 1), ("one", 2, 2), ("two", 3, 3)]
+    data = await data_of(sim, machine)
+    assert (data.one, data.two) == ("a", "b")
+
+
+@simulated
 async def test_when_one_branch_has_used_its_attempts_the_visit_has_failed(loop: SimLoop) -> None:
     async def fails(machine: Any, data: Shared, step: Step[World]) -> Any:
         raise ValueError(step.attempt)

@@ -781,8 +781,11 @@ async def test_r99_an_event_to_an_interruptible_state_commits_instead_of_the_han
     assert kind in last.split()
 
 
+@pytest.mark.parametrize("early", [False, True])
 @simulated
-async def test_r99_an_event_to_a_state_that_is_not_interruptible_waits_for_the_handler(loop: SimLoop) -> None:
+async def test_r99_an_event_to_a_state_that_is_not_interruptible_waits_for_the_handler(
+    loop: SimLoop, early: bool
+) -> None:
     class Stubborn(Machine[Note, World], version=1, calls=CALLS):
         """As Patient, and not interruptible."""
 
@@ -798,8 +801,12 @@ async def test_r99_an_event_to_a_state_that_is_not_interruptible_waits_for_the_h
 
     sim = Sim(loop, Stubborn)
     sim.world.next_reads("fresh", Reply(takes=30.0))
-    thread = await (await sim.engine()).start(Stubborn)
-    await thread.signal(Stubborn.stop, id="stop")
+    thread = sim.thread(Stubborn)
+    if early:
+        await thread.signal(Stubborn.stop, id="stop")
+    await (await sim.engine()).start(Stubborn)
+    if not early:
+        await thread.signal(Stubborn.stop, id="stop")
     row = await sim.until("ended")
     assert (row.standing.state, seconds(row.updated)) == ("done", 30)
     assert [signal.id for signal in await thread.pending()] == ["stop"]

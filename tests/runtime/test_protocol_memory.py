@@ -259,7 +259,11 @@ async def test_r112_threads_that_count_together_lose_nothing(loop: SimLoop) -> N
 
 @simulated
 async def test_r112_a_key_that_never_stands_still_parks(loop: SimLoop) -> None:
+    applied = 0
+
     def restless(n: int | None) -> int:
+        nonlocal applied
+        applied += 1
         sim.change_memory(counts, "k", (n or 0) + 100)
         return (n or 0) + 1
 

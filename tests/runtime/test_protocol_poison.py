@@ -41,11 +41,11 @@ class Tale:
         self.engine.kill()
 
 
-def hangs() -> Any:
+def hangs(name: str = "Hangs") -> Any:
     async def body(machine: Any, data: Note, step: Step[World]) -> Any:
         await for_ever()
 
-    return job(body, name="Hangs")
+    return job(body, name=name)
 
 
 # --- R120 -----------------------------------------------------------------------------------------
@@ -217,6 +217,58 @@ async def test_r121_a_suspect_goes_alone_also_where_others_of_the_worker_are_at_
     (begun,) = [row.at for row, body in await sim.rows("b") if row.kind == "transition"]
     (resumed,) = [entry["at"] for entry in await sim.entries("resumed", "a")]
     assert resumed >= begun
+
+
+def long_work(tale: Tale, *, poison: str | None) -> Any:
+    """Records something at once, and then works for an hour; one of the threads kills its process instead."""
+
+    async def body(machine: Any, data: Note, step: Step[World]) -> Any:
+        tale.begin(step)
+        await sleep(1)
+        if step.thread_id == poison:
+            tale.kill()
+            await for_ever()
+        await step.call(kept, "k")
+        await sleep(3600)
+        return machine.finished()
+
+    return job(body, name="Crowd")
+
+
+@simulated
+async def test_r121_what_a_suspect_does_after_it_has_recorded_something_holds_nobody_up(
+    loop: SimLoop,
+) -> None:
+    tale = Tale()
+    sim = Sim(loop)
+    await deaths(sim, tale, crowd(tale, poison="a"), "a", times=1)
+    assert tale.engine is not None
+    await sim.until_dead(tale.engine)
+    good = long_work(tale, poison=None)
+    tale.next(await sim.engine(good))
+    await sim.client(good).start(good, Note(), thread_id="b", workspace="w")
+    await sleep(5)
+    assert tale.ran == ["a", "b"]
+    assert (await sim.row("a")).standing.status == "running"
+
+
+@simulated
+async def test_r121_a_busy_worker_goes_on_once_another_has_taken_the_suspect(loop: SimLoop) -> None:
+    tale = Tale()
+    sim = Sim(loop)
+    good = long_work(tale, poison=None)
+    busy = await sim.engine(good)
+    await busy.start(good, thread_id="busy")
+    await deaths(sim, tale, crowd(tale, poison="a"), "a", times=1)
+    assert tale.engine is not None
+    await sim.until_dead(tale.engine)
+    await sleep(2)  # the busy one has seen the suspect, and waits for its own to end
+    taker = await sim.engine(hangs("Crowd"))
+    await sim.until_row(lambda row: row.owner == taker.id, "a")
+    await sim.client(good).start(good, Note(), thread_id="b", workspace="w")
+    await sleep(5)
+    assert (await sim.row("b")).owner == busy.id
+    assert tale.ran[-1] == "b"
 
 
 # --- R122 -----------------------------------------------------------------------------------------
