@@ -6,9 +6,11 @@ import importlib
 import os
 import sys
 from pathlib import Path
+from traceback import walk_tb
 from types import ModuleType
 from typing import Any
 
+import attrs
 import msgspec
 
 from perdure.machines import Definition, NotStorable, Unreadable
@@ -57,7 +59,14 @@ def _import(name: str) -> ModuleType:
 
 
 def _broken(name: str, error: BaseException) -> str:
-    return f"module {name!r} cannot be imported: {type(error).__name__}: {error}"
+    """What is wrong, and the last line of that module's own that was run."""
+    root = name.partition(".")[0]
+    walked = [
+        (frame.f_globals.get("__name__", ""), frame, line) for frame, line in walk_tb(error.__traceback__)
+    ]
+    lines = [(frame, line) for module, frame, line in walked if module.partition(".")[0] == root]
+    at = f" (line {lines[-1][1]} of {os.path.relpath(lines[-1][0].f_code.co_filename)})" if lines else ""
+    return f"module {name!r} cannot be imported: {type(error).__name__}: {error}{at}"
 
 
 def machine_of(runtime: Runtime[Any], name: str) -> Definition:
@@ -101,11 +110,13 @@ def data_from(plan: Definition, text: str) -> Any:
     given: dict[str, msgspec.Raw] = parse(text, "--data", dict[str, msgspec.Raw])
     values = {name: _field(plan, name, bytes(value)) for name, value in given.items()}
     cls = plan.data.cls
+    needed: list[str] = [f.name for f in attrs.fields(cls) if f.init and f.default is attrs.NOTHING]
+    lacking = [name for name in needed if name not in values]
+    if lacking:
+        named = ", ".join(f"{name!r}" for name in lacking)
+        raise BadInput(f"--data lacks {named}, for which {cls.__name__} has no default")
     try:
         return cls(**values)
-    except TypeError as error:
-        said = str(error).partition("() ")[2] or str(error)
-        raise BadInput(f"--data does not make a {cls.__name__}: {said}") from None
     except Exception as error:
         raise BadInput(f"--data: {cls.__name__}: {type(error).__name__}: {error}") from error
 

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from attrs import frozen
 
 from perdure.machines import Definition
-from perdure.stores import MAX_WORKSPACE, Status, Store, ThreadRow, Threads, check_name
+from perdure.stores import MAX_WORKSPACE, InboxRow, Status, Store, ThreadRow, Threads, check_name
 
 from ._cli_load import BadInput, address_of, load_runtime, store_at
 from ._cli_text import STATUS_STYLES, Output, Styled
 from ._context import moment
 from ._env import Env
-from ._look import CallSeen, StepSeen, find_thread, history, stored_data, why
+from ._look import (
+    CallSeen,
+    StepSeen,
+    find_thread,
+    history,
+    named_signals,
+    pending_signals,
+    stored_data,
+    why,
+)
 
 
 @frozen(kw_only=True)
@@ -113,10 +122,11 @@ async def show(out: Output, place: Place, thread_id: str) -> None:
     async with place.store as store:
         row = await find_thread(store, address)
         data = await stored_data(store, row)
+        inbox = await pending_signals(store, address)
     plan = place.definitions.get(row.machine)
     events = None if plan is None else _events(plan, row.standing.state)
     if out.as_json:
-        out.json({**_row_json(row), "data": data, "events": events})
+        out.json({**_row_json(row), "data": data, "events": events, "inbox": _signals_json(inbox)})
         return
     standing = row.standing
     out.line(Styled("thread    ", "dim"), thread_id)
@@ -129,8 +139,14 @@ async def show(out: Output, place: Place, thread_id: str) -> None:
         out.line(Styled("note      ", "dim"), standing.note)
     out.line(Styled("session   ", "dim"), row.session, Styled(", principal ", "dim"), row.principal)
     out.line(Styled("events    ", "dim"), _events_line(place, row, events))
+    if inbox:
+        out.line(Styled("inbox     ", "dim"), named_signals(inbox))
     out.line(Styled("data", "dim"))
     out.pretty(data)
+
+
+def _signals_json(inbox: Sequence[InboxRow]) -> list[dict[str, Any]]:
+    return [{"id": row.id, "event": row.event, "at": moment(row.at)} for row in inbox]
 
 
 def _events(plan: Definition, state: str) -> list[dict[str, Any]]:

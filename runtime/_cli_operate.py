@@ -30,7 +30,9 @@ async def operate(out: Output, place: Place, thread_id: str, resolution: Resolut
     """Resolve, or without a resolution retry; the thread is runnable then."""
     address = address_of(place.workspace, thread_id)
     if place.code is None:
-        raise BadInput("name the code of the thread's machine with --runtime MODULE:NAME")
+        raise BadInput(
+            "name the code of the thread's machine with --runtime MODULE:NAME, as `perdure run` takes it"
+        )
     async with place.store as store:
         row = await find_thread(store, address)
         plan = place.definitions.get(row.machine)

@@ -17,7 +17,7 @@ from perdure.stores import Address, ThreadRow
 from ._cli_load import BadInput, address_of, data_from, load_runtime, machine_of
 from ._cli_text import STATUS_STYLES, Output, Styled, safe
 from ._client import Thread
-from ._errors import NoSuchThread, Parked
+from ._errors import NoSuchThread, Parked, StartConflict
 from ._observe import Observation
 from ._runtime import Runtime
 
@@ -63,16 +63,27 @@ async def _begin(running: Runtime[Any], asked: Run, seen: Progress) -> Thread[An
     thread: Thread[Any, Any] = running.thread(plan.machine, thread_id=thread_id, workspace=workspace)
     try:
         row = await thread.row()
-    except NoSuchThread:
-        data = data_from(plan, "{}") if asked.data is None else asked.data
+    except NoSuchThread as error:
+        data = _first_data(plan, error) if asked.data is None else asked.data
         seen.say(f"thread {thread_id!r} of {plan.name} starts")
         return await running.start(plan.machine, data, thread_id=thread_id, workspace=workspace)
     if row.machine != plan.name:
         raise BadInput(f"thread {thread_id!r} is of machine {row.machine!r}, not {plan.name!r}")
     if asked.data is not None:
-        await running.start(plan.machine, asked.data, thread_id=thread_id, workspace=workspace)
+        try:
+            await running.start(plan.machine, asked.data, thread_id=thread_id, workspace=workspace)
+        except StartConflict as error:
+            raise BadInput(f"{error}; without --data, `perdure run` goes on with it") from error
     seen.resume(row)
     return thread
+
+
+def _first_data(plan: Definition, missing: NoSuchThread) -> Any:
+    """What a thread begins with that is not there and was given no data."""
+    try:
+        return data_from(plan, "{}")
+    except BadInput as error:
+        raise BadInput(f"{missing}; to start it, give --data ({error})") from None
 
 
 async def _tell_end(out: Output, thread: Thread[Any, Any]) -> int:

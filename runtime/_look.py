@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from attrs import frozen
 
-from perdure.machines import Definition, Unreadable
+from perdure.machines import Definition, Row, StatePlan, Unreadable
 from perdure.stores import (
     Address,
     Claim,
@@ -302,11 +302,11 @@ async def why(
         left = await pending_signals(store, row.address)
         lines = [f"{where}: ended."]
         if left:
-            lines.append(f"Signals left in its inbox: {', '.join(r.id for r in left[:10])}.")
+            lines.append(f"Signals left in its inbox: {named_signals(left)}.")
     elif standing.status == "running" and row.owner is not None:
         lines = [await _running(store, row, row.owner, where, now, gone)]
     elif definition is None:
-        lines = [f"{where}: {standing.status}. No code of the machine {row.machine!r} was given."]
+        lines = [await _without_code(store, row, where)]
     elif row.standing.version > definition.version:
         lines = [f"{where}: needs version >= {row.standing.version}, and this code is {definition.version}."]
     elif standing.status == "waiting":
@@ -327,9 +327,39 @@ async def _waits(store: Store, definition: Definition, row: ThreadRow, where: st
         parts.append(
             f"{what}, due {when}{' (overdue: no worker runs it)' if row.standing.wake < now else ''}"
         )
-    pending = await pending_signals(store, row.address)
-    held = f" Not accepted here: {', '.join(f'{r.id} ({r.event})' for r in pending[:10])}." if pending else ""
-    return f"{where}: waiting {' or '.join(parts) or 'for nothing that can come'}.{held}"
+    held = _held(state, await pending_signals(store, row.address))
+    return " ".join([f"{where}: waiting {' or '.join(parts) or 'for nothing that can come'}.", *held])
+
+
+def _held(state: StatePlan | None, pending: Sequence[InboxRow]) -> Iterator[str]:
+    """What becomes of the signals in a waiting thread's inbox."""
+    rows: Mapping[str, Sequence[Row]] = {} if state is None else {e: state.rows[e] for e in state.signals}
+    for text, signals in (
+        ("The next worker takes in", [r for r in pending if any(not t.guard for t in rows.get(r.event, ()))]),
+        (
+            "Held back by a guard, or not looked at yet",
+            [r for r in pending if r.event in rows and all(t.guard for t in rows[r.event])],
+        ),
+        ("Not accepted here", [r for r in pending if r.event not in rows]),
+    ):
+        if signals:
+            yield f"{text}: {named_signals(signals)}."
+
+
+def named_signals(signals: Sequence[InboxRow]) -> str:
+    """The first of these signals by id and event, and how many there are beside them."""
+    more = f" and {len(signals) - 10} more" if len(signals) > 10 else ""
+    return ", ".join(f"{r.id} ({r.event})" for r in signals[:10]) + more
+
+
+async def _without_code(store: Store, row: ThreadRow, where: str) -> str:
+    lines = [f"{where}: {row.standing.status}."]
+    if row.standing.wake is not None:
+        lines.append(f"Due {moment(row.standing.wake).isoformat(timespec='seconds')}.")
+    if pending := await pending_signals(store, row.address):
+        lines.append(f"Signals in its inbox: {named_signals(pending)}.")
+    lines.append(f"No code of the machine {row.machine!r} was given: name it with --runtime MODULE:NAME.")
+    return " ".join(lines)
 
 
 async def _running(
@@ -356,8 +386,10 @@ async def _doubts(store: Store, row: ThreadRow, now: int) -> list[str]:
     said: list[str] = []
     try:
         for name, key, until in await doubts_of(store, row):
-            left = "settled by now" if until <= now else f"settled at {moment(until).isoformat()}"
-            said.append(f"Effect {name} with key {key} is in doubt ({left}).")
+            believed = "by now" if until <= now else f"from {moment(until).isoformat()} on"
+            said.append(
+                f"Effect {name} with key {key} is in doubt; that it is not done is believed {believed}."
+            )
     except DAMAGE as error:
         said.append(f"Its journal cannot be read here: {type(error).__name__}: {error}.")
     return said

@@ -154,8 +154,12 @@ class Runtime(Generic[X]):
 
 
 def _by_name(machines: Sequence[type[Machine[Any, Any]]]) -> Mapping[str, Definition]:
+    if isinstance(machines, type):
+        raise DefinitionError(f"Runtime: machines= takes a list, as in machines=[{machines.__name__}]")
     named: dict[str, Definition] = {}
     for machine in machines:
+        if not isinstance(machine, type) or not issubclass(machine, Machine):
+            raise DefinitionError(f"Runtime: machines= lists {machine!r}: list machine classes themselves")
         plan = definition(machine)
         if plan.name in named:
             raise DefinitionError(

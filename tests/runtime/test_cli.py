@@ -1,6 +1,7 @@
 """The command line: what it prints, with which exit status, and the one line that it has for bad input."""
 
 import contextlib
+import importlib
 import json
 import os
 import pty
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
+import anyio
 import pytest
 
 from perdure.runtime import _cli
@@ -123,6 +125,17 @@ runtime = Runtime(machines=[Shop, Quick, Shipping, Failing], artifacts="memory:"
 other = Runtime(machines=[Quick], artifacts="memory:")
 number = 7
 '''
+MISSPELT = """from cli_app import Machine, Order, State
+
+class Late(Machine[Order, None]):
+    pricing = State(initial=True)
+    done = State(final=True)
+    priced = pricing.to(done)
+
+    @pricing.handler
+    async def price(self, data, step):
+        return self.pricd()
+"""
 FORBIDDEN = ("\x1b", "\x9b", "\u202e", "\u2066", "\u2069", "\U000e0041", "\x7f", "\r")
 
 
@@ -132,6 +145,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli")
     (folder / "cli_app.py").write_text(APP)
     (folder / "cli_raises.py").write_text("raise RuntimeError('no\\nway')\n")
+    (folder / "cli_event.py").write_text(MISSPELT)
     (folder / "cli_exits.py").write_text("raise SystemExit(0)\n")
     (folder / "cli_typo.py").write_text("def f(:\n")
     (folder / "cli_needs.py").write_text("import cli_not_there\n")
@@ -292,8 +306,26 @@ def test_why_answers_with_and_without_code(perdure: Perdure) -> None:
         assert said.out.startswith(
             "thread 'ship' of Shipping is in state 'sending' at seq 0: parked (in doubt)."
         )
-        assert "is in doubt (settled" in said.out
+        assert "is in doubt; that it is not done is believed " in said.out
     assert json.loads(perdure("why", "quick", "--json").out)["why"].endswith("at seq 1: ended.")
+
+
+def test_a_signal_in_the_inbox_is_shown_with_and_without_code(here: Path, perdure: Perdure) -> None:
+    async def send() -> None:
+        app = importlib.import_module("cli_app")
+        async with app.runtime.client() as client:
+            order = app.Order(item="pan")
+            thread = await client.start(app.Shop, order, thread_id="shop")
+            await thread.signal(app.Shop.approve, app.Approval(by="ada"), id="yes")
+
+    assert "inbox" not in perdure("show", "quick").out
+    anyio.run(send)
+    assert "inbox     yes (approve)" in perdure("show", "shop").lines
+    [signal] = json.loads(perdure("show", "shop", "--json").out)["inbox"]
+    assert (signal["id"], signal["event"]) == ("yes", "approve")
+    said = perdure("why", "shop").out
+    assert "Signals in its inbox: yes (approve)." in said
+    assert "name it with --runtime MODULE:NAME" in said
 
 
 def test_resolve_and_go_on(perdure: Perdure) -> None:
@@ -409,13 +441,18 @@ BAD: list[tuple[list[str], str]] = [
     *code_named("cli_app.sub:runtime", "no module 'cli_app.sub'"),
     *code_named("cli_app:nothing", "module 'cli_app' has no 'nothing'; its runtimes: runtime, other"),
     *code_named("cli_app:number", "of type int, not a Runtime"),
-    *code_named("cli_raises:runtime", "module 'cli_raises' cannot be imported: RuntimeError: no\\nway"),
+    *code_named(
+        "cli_raises:runtime",
+        "module 'cli_raises' cannot be imported: RuntimeError: no\\nway (line 1 of cli_raises.py)",
+    ),
+    *code_named("cli_event:runtime", "do you mean 'priced'? (line 3 of cli_event.py)"),
     *code_named("cli_exits:runtime", "module 'cli_exits' cannot be imported: SystemExit"),
     *code_named("cli_typo:runtime", "module 'cli_typo' cannot be imported: SyntaxError"),
     *code_named("cli_needs:runtime", "No module named 'cli_not_there'"),
     (["run", "cli_app:runtime", "Nope"], "no machine 'Nope' in this runtime; it has: Failing, Quick"),
-    (["run", "cli_app:runtime", "Quick"], "item"),
-    (["run", "cli_app:runtime", "Quick", "--thread", "no"], "item"),
+    (["run", "cli_app:runtime", "Quick"], "--data lacks 'item', for which Order has no default"),
+    (["run", "cli_app:runtime", "Quick", "--thread", "no"], "no thread 'no' in workspace 'default'"),
+    (["run", "cli_app:runtime", "Quick", "--thread", "no"], "to start it, give --data (--data lacks 'item'"),
     ([*RUN[:3], "--data", "{"], "--data is not"),
     ([*RUN[:3], "--data", "[1]"], "--data is not"),
     ([*RUN[:3], "--data", '{"item": NaN}'], "--data"),
@@ -428,6 +465,7 @@ BAD: list[tuple[list[str], str]] = [
     ([*RUN, "--thread", ""], "thread_id is empty"),
     ([*RUN, "--thread", "a\nb"], "control character"),
     ([*RUN, "--thread", "quick"], "was started at"),
+    ([*RUN, "--thread", "quick"], "without --data, `perdure run` goes on with it"),
     ([*RUN, "--thread", "ship"], "thread 'ship' is of machine 'Shipping', not 'Quick'"),
     (["resolve", "ship", "--not-done"], "name the code of the thread's machine with --runtime"),
     (["retry", "ship"], "name the code of the thread's machine with --runtime"),

@@ -27,7 +27,7 @@ from harness.engine import (
 )
 from harness.loop import EPOCH, SimLoop
 
-from perdure.machines import Accept, Fire, Machine, NotStorable, Retry, State, Step, record
+from perdure.machines import Accept, DefinitionError, Fire, Machine, NotStorable, Retry, State, Step, record
 from perdure.runtime import (
     CallSeen,
     Ended,
@@ -528,6 +528,34 @@ async def test_why_answers_while_it_is_not_claimed_runs_waits_and_has_ended(loop
 
 
 @simulated
+async def test_why_says_what_becomes_of_each_signal_in_the_inbox(loop: SimLoop) -> None:
+    class Door(Machine[Note, World], version=1, calls=()):
+        """Opens to who is let in."""
+
+        shut = State(initial=True)
+        open_ = State()
+        done = State(final=True)
+        knock = shut.to(open_).on_signal()
+        force = shut.to(open_, when=lambda data: data.text == "strong").on_signal()
+        leave = open_.to(done).on_signal()
+
+    sim = Sim(loop, Door)
+    thread = await sim.client().start(Door, Note(), thread_id="t", workspace="w")
+    assert (await thread.why()).endswith("waiting for a signal (knock, force).")
+    for n, signal in enumerate([Door.leave, Door.force, Door.force]):
+        await thread.signal(signal, id=str(n))
+    said = await thread.why()
+    assert said.endswith(
+        "Held back by a guard, or not looked at yet: 1 (force), 2 (force). Not accepted here: 0 (leave)."
+    )
+    for n in range(3, 15):
+        await thread.signal(Door.knock, id=str(n))
+    said = await thread.why()
+    assert "The next worker takes in: 3 (knock), " in said
+    assert "12 (knock) and 2 more." in said
+
+
+@simulated
 async def test_why_answers_without_the_machine_and_with_older_code(loop: SimLoop) -> None:
     sim = Sim(loop, Desk)
     thread = await sim.client().start(Desk, Note(text="a"), thread_id="t", workspace="w")
@@ -624,3 +652,17 @@ async def test_why_says_what_a_timer_waits_for_and_that_it_is_overdue(loop: SimL
     assert "waiting for a timeout, due 2027-01-15T09:00:00+00:00" in await thread.why()
     await sleep(7200)
     assert "overdue: no worker runs it" in await thread.why()
+
+
+@pytest.mark.parametrize(
+    ("machines", "said"),
+    [
+        (Desk, r"machines= takes a list, as in machines=\[Desk\]"),
+        ([Desk, Desk()], "list machine classes themselves"),
+        ([Desk, Note], "list machine classes themselves"),
+        ([Desk, Desk], "two machines are named 'Desk'"),
+    ],
+)
+def test_a_runtime_takes_a_list_of_machine_classes_with_names_of_their_own(machines: Any, said: str) -> None:
+    with pytest.raises(DefinitionError, match=said):
+        Runtime(machines=machines)
