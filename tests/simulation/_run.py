@@ -16,8 +16,9 @@ from typing import Any
 
 import anyio
 from _loop import StoppableLoop, simulate
-from _machines import CHANGED, MACHINES, Changing, Keyed, Memo, Review, Scribe, Story, Word
+from _machines import CHANGED, MACHINES, Changing, Keyed, Memo, Review, Scribe
 from _store import CLEAR, LANDS_LATER, Shelf, Shore, WatchedStore, Weather, Wire
+from _story import Story, Word
 from _watch import Broken, Watch
 from _world import CALM, MAX_SKEW, Link, Trouble, World
 from attrs import define, field, frozen

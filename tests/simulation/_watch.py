@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
-from _machines import Did
 from _store import WatchedStore
+from _story import Did
 from _world import Arrival, Request, World
 from attrs import define, field, frozen
 
