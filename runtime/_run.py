@@ -10,7 +10,7 @@ import anyio
 from attrs import evolve, frozen
 
 from perdure.artifacts import ArtifactBackend
-from perdure.machines import BadUpdate, Definition, NotStorable, Unreadable
+from perdure.machines import Definition, Unreadable
 from perdure.stores import (
     Address,
     Claim,
@@ -32,7 +32,7 @@ from ._ledger import Conclusion, Ledger
 from ._observe import Observers, observation_of
 from ._progress import Progress, load
 from ._reliable import page_of, until_known
-from ._transition import Transition, commit_transition, preview
+from ._transition import Transition, accepts, commit_transition
 from ._turns import Turns
 from ._visit import VisitRunner, received, settle_doubts
 
@@ -174,9 +174,6 @@ class Run:
         if left == "moved":
             self._progress = runner.progress
             return self._after_transition()
-        if left == "released":
-            self.host.changed(self, "waiting")
-            return "waiting"
         if left == "drained":
             return await self._release_running()
         return None
@@ -187,12 +184,13 @@ class Run:
             self._offered.clear()
             try:
                 await self._refresh_inbox()
-                if self._chosen(visit, progress) is not None:
+                now = self.host.env.now()
+                if self._chosen(visit, progress, now) is not None:
                     break
             except (Parking, Unreadable):
                 break  # the loop meets the same again, and parks
-            due = min((d for d in progress.due.values() if d > self.host.env.now()), default=None)
-            left = INBOX_POLL if due is None else (due - self.host.env.now()) / 1e6
+            due = min((d for d in progress.due.values() if d > now), default=None)
+            left = INBOX_POLL if due is None else (due - now) / 1e6
             with anyio.move_on_after(min(INBOX_POLL, left)):
                 await self._offered.wait()
             self._inbox_stale = True
@@ -271,18 +269,20 @@ class Run:
         return bool(lanes) and all(book.retry_at.get(lane, 0) > now for lane in lanes)
 
     async def _wait(self, visit: Visit, progress: Progress) -> Change | None:
-        await self._refresh_inbox()
-        if self._chosen(visit, progress) is not None:
-            return None
         await self.ledger.flush()
-        wake = self._next_due(visit, progress)
+        await self._refresh_inbox()
+        # One moment, and no await until the release is on its way: what came later and nobody has looked at
+        # must wake the thread again.
+        now = self.host.env.now()
+        if self._chosen(visit, progress, now) is not None:
+            return None
+        wake = self._next_due(visit, progress, now)
         self.ledger.standing = evolve(self.standing, status="waiting", wake=wake)
         await self._release("waiting", wake)
         self.host.changed(self, "waiting")
         return "waiting"
 
-    def _next_due(self, visit: Visit, progress: Progress) -> Micros | None:
-        now = self.host.env.now()
+    def _next_due(self, visit: Visit, progress: Progress, now: Micros) -> Micros | None:
         times = [due for due in progress.due.values() if due > now]
         if visit.state.handlers:
             lanes = [h.lane for h in visit.state.handlers if h.lane not in visit.book.ended]
@@ -310,11 +310,11 @@ class Run:
 
     async def _take_event(self, visit: Visit, progress: Progress) -> bool:
         await self._refresh_inbox()
-        chosen = self._chosen(visit, progress)
+        now = self.host.env.now()
+        chosen = self._chosen(visit, progress, now)
         if chosen is None:
             return False
         await settle_doubts(visit)
-        now = self.host.env.now()
         entries: list[Entry] = []
         if chosen.signal is not None:
             signal = chosen.signal
@@ -335,10 +335,10 @@ class Run:
         self._progress = await commit_transition(visit, progress, move)
         return True
 
-    def _chosen(self, visit: Visit, progress: Progress) -> Incoming | None:
+    def _chosen(self, visit: Visit, progress: Progress, now: Micros) -> Incoming | None:
         """The earliest event that the state accepts: timeouts by due time, signals by accept time."""
         signal = self._first_accepted(visit, progress)
-        timeout = self._first_due(visit, progress)
+        timeout = self._first_due(visit, progress, now)
         if signal is None or timeout is None:
             return signal or timeout
         return signal if signal.at < timeout.at else timeout
@@ -351,15 +351,14 @@ class Run:
             where = f"{visit.where}: signal {row.id!r}"
             payload = None if plan.payload is None else plan.payload.decode(row.payload, where)
             updates = received(visit, row.event, plan.receiver, progress.data, payload)
-            if _accepts(visit, progress, row.event, updates):
+            if accepts(visit, progress, row.event, updates):
                 return Incoming(row.event, updates, row.at, row)
         return None
 
-    def _first_due(self, visit: Visit, progress: Progress) -> Incoming | None:
-        now = self.host.env.now()
+    def _first_due(self, visit: Visit, progress: Progress, now: Micros) -> Incoming | None:
         for event, due in sorted(progress.due.items(), key=lambda item: item[1]):
             known = any(plan.event == event for plan in visit.state.timeouts)
-            if due <= now and known and _accepts(visit, progress, event, {}):
+            if due <= now and known and accepts(visit, progress, event, {}):
                 return Incoming(event, {}, due, None)
         return None
 
@@ -396,10 +395,3 @@ class Run:
         )
         self.host.changed(self, "parked")
         return "parked"
-
-
-def _accepts(visit: Visit, progress: Progress, event: str, updates: Mapping[str, object]) -> bool:
-    try:
-        return preview(visit, progress, event, [("main", updates)]) is not None
-    except (BadUpdate, NotStorable) as error:
-        raise Parking("failed", f"{visit.where}: event {event!r}: {error}") from error

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
-from attrs import define, evolve, field
+from attrs import define, field
 
 from perdure.machines import BadUpdate, Effect, Failure, Fire, HandlerPlan, NotStorable
 from perdure.stores import MemoryMoved, Micros, StaleClaim, TooLarge
@@ -20,18 +20,16 @@ from ._effects import EffectWork, settle_unasked
 from ._ends import Drained, End, Fired, Lost, Moved, MustPark, Preempted, Raised
 from ._errors import CallMisuse, GuardRefused, PerdureError
 from ._journal import Entry, describe_error, raw
-from ._ledger import Conclusion
 from ._progress import Progress, decode_updates, encode_updates
 from ._step import StepOfAttempt
 from ._step_memory import PendingWrite
-from ._transition import Transition, commit_transition, merged_memory, preview
+from ._transition import Transition, accepts, commit_transition, merged_memory
 
 CONFLICTS_A_VISIT = 5
 """How often a visit runs again because memory changed under it, before the thread parks."""
 
-Left = Literal["moved", "again", "released", "drained"]
-"""How a visit was left: a transition was committed; to be run again at once; given up until it is due; the
-worker leaves."""
+Left = Literal["moved", "again", "drained"]
+"""How a visit was left: a transition was committed; to be looked at again; the worker leaves."""
 
 
 @define(eq=False)
@@ -154,7 +152,7 @@ class VisitRunner:
                     reads=attempt.unrecorded,
                 )
         if not failed and self._waits_for_a_retry(fired):
-            return await self._release_until_retry()
+            return "again"
         if not failed:
             try:
                 return await self._fire(self._in_order(fired))
@@ -234,7 +232,8 @@ class VisitRunner:
         if final is not None:
             await self._give_up(*final)
             return "moved"
-        return await self._release_until_retry()
+        await visit.ledger.flush()
+        return "again"
 
     def _failure_entry(self, attempt: Attempt, error: BaseException, *, last: bool) -> Entry:
         visit, now = self.visit, self.visit.env.now()
@@ -249,21 +248,6 @@ class VisitRunner:
             "at": now,
         }
 
-    async def _release_until_retry(self) -> Left:
-        visit, book = self.visit, self.visit.book
-        now = visit.env.now()
-        lanes = [h.lane for h in visit.state.handlers if h.lane not in book.ended]
-        wake = min((book.retry_at.get(lane, now) for lane in lanes), default=now)
-        if wake <= now:
-            await visit.ledger.flush()
-            return "again"
-        wake = min([wake, *self.progress.due.values()])
-        standing = evolve(visit.ledger.standing, status="waiting", wake=wake)
-        await visit.ledger.conclude(
-            lambda n: Conclusion(kind="record", standing=standing, release=True, at=visit.env.now())
-        )
-        return "released"
-
     async def _give_up(self, attempt: Attempt, error: BaseException) -> None:
         """No further attempt: the failure event that takes this error, or the thread parks."""
         visit = self.visit
@@ -275,7 +259,7 @@ class VisitRunner:
                 continue
             receiver = visit.definition.events[plan.event].receiver
             updates = received(visit, plan.event, receiver, self.progress.data, failure)
-            if preview(visit, self.progress, plan.event, [("main", updates)]) is not None:
+            if accepts(visit, self.progress, plan.event, updates):
                 move = Transition(event=plan.event, updates=[("main", updates)])
                 self.progress = await commit_transition(visit, self.progress, move)
                 return
