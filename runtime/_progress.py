@@ -90,7 +90,7 @@ async def load(store: Store, definition: Definition, claim: Claim) -> Progress:
 
 def _body(row: LogRow) -> Body:
     if row.payload is None:
-        raise Unreadable(f"row {row.n} of its journal was purged")
+        raise Unreadable(f"log row {row.n} was purged")
     return decode_body(row.payload)
 
 
@@ -101,11 +101,11 @@ def _read(
     base_at = thread.standing.base
     checkpoints = [(row, body) for row, body in bodies if row.kind in ("start", "transition")]
     base_row, base = next(((row, body) for row, body in checkpoints if row.n == base_at), (None, None))
-    if base_row is None or base is None or base.base is None:
-        raise Unreadable(
-            f"thread {thread.address.thread_id!r}: row {base_at} of its journal, which holds its newest "
-            "snapshot, is missing or holds none"
-        )
+    where = f"thread {thread.address.thread_id!r}"
+    if base_row is None or base is None:
+        raise Unreadable(f"{where}: log row {base_at}, which holds its newest snapshot, is not there")
+    if base.base is None:
+        raise Unreadable(f"{where}: log row {base_at} holds no snapshot")
     later = [(row, body) for row, body in checkpoints if row.n > base_at]
     loaded = definition.data.load(
         base.base,

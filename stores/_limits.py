@@ -20,7 +20,10 @@ MAX_OUTSIDE = 64
 
 
 def check_name(what: str, value: str, limit: int = MAX_NAME) -> None:
-    """Refuse a name that some store could not hold or show; ``TooLarge`` or ``ValueError`` names it."""
+    """Refuse a name that some store could not hold or show; ``TooLarge``, ``ValueError`` or, for what is no
+    text, ``TypeError`` names it."""
+    if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"{what} is {value!r}, of type {type(value).__name__}: it must be text")  # pyright: ignore[reportUnreachable]
     if not value:
         raise ValueError(f"{what} is empty: give it at least one character")
     try:

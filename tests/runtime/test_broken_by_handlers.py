@@ -121,3 +121,14 @@ async def test_odd_names_of_lanes_and_media_types_are_refused_by_what_they_name(
         row = await parked(loop, body)
         assert row.standing.reason == "failed"
         assert f"thread 't', state 'working': {what}" in (row.standing.note or "")
+
+
+@pytest.mark.parametrize("odd_id", [7, None, b"t"], ids=["int", "None", "bytes"])
+@simulated
+async def test_an_id_that_is_no_text_is_refused_by_name(loop: SimLoop, odd_id: Any) -> None:
+    async def body(machine: Any, data: Note, step: Step[World]) -> Any:
+        return machine.finished()
+
+    sim = Sim(loop, job(body))
+    with pytest.raises(TypeError, match=r"^thread_id is .*: it must be text$"):
+        await sim.client().start(sim.machines[0], Note(), thread_id=odd_id)
