@@ -78,7 +78,10 @@ async def test_a_thread_whose_rows_no_store_wrote_keeps_no_other_from_going_on(
 @pytest.mark.parametrize(
     ("edit", "said"),
     [
-        (f"UPDATE standing SET base = 44 WHERE id = {OF_T0}", "log row 44, which holds its newest snapshot, is not there"),
+        (
+            f"UPDATE standing SET base = 44 WHERE id = {OF_T0}",
+            "log row 44, which holds its newest snapshot, is not there",
+        ),
         (
             f"UPDATE log SET payload = CAST(replace(payload, '\"b\":{{', "
             f'\'"b":{{"deep":{"[" * 5000}{"]" * 5000},\') AS BLOB) WHERE thread = {OF_T0}',
