@@ -275,6 +275,7 @@ async def test_r112_a_key_that_never_stands_still_parks(loop: SimLoop) -> None:
     row = await run(sim, body)
     assert (row.standing.reason, row.standing.seq) == ("conflict", 0)
     assert "100 commits in a row" in row.standing.note
+    assert 100 <= applied < 110
 
 
 @simulated
