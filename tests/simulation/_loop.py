@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 from unittest import mock
 
+from anyio._backends._asyncio import _task_states
 from harness.loop import PROCESS, Deadlock, SimLoop
 
 T = TypeVar("T")
@@ -116,6 +117,8 @@ class StoppableLoop(SimLoop):
             if task.process in self._dead:
                 self.remember(task.process, task)
         super().bury()
+        for task in self.tasks:  # anyio keeps what a task in a scope is in until it has left that
+            _task_states.pop(task, None)
 
     def outside(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run something that belongs to no process, whoever begins it."""

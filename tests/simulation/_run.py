@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -392,6 +393,13 @@ def _weather(rng: Random) -> Weather:
     )
 
 
+@cache
+def _set_aside_what_is_there() -> None:
+    """Once: the collection at the end of a run looks at what runs have made, and no further."""
+    gc.collect()
+    gc.freeze()
+
+
 def run_seed(seed: int, *, trace: bool = False) -> Report:
     """Run one seed in simulated time."""
     lines: list[str] = []
@@ -427,9 +435,8 @@ def run_seed(seed: int, *, trace: bool = False) -> Report:
     said = logging.getLogger("perdure")
     level = said.level
     said.setLevel(logging.CRITICAL)
-    gc.freeze()  # so that the collection at the end of a run looks at what the run has made, and no further
+    _set_aside_what_is_there()
     try:
         return simulate(main)
     finally:
-        gc.unfreeze()
         said.setLevel(level)

@@ -15,7 +15,7 @@ from attrs import define, field, frozen
 
 from perdure.artifacts import MemoryArtifacts
 from perdure.machines import Definition
-from perdure.runtime._journal import GENESIS, Body, Entry, decode_body, holds
+from perdure.runtime._journal import Body, Entry, decode_body, holds
 from perdure.runtime._look import look
 from perdure.stores import Address, Commit, ThreadRow
 
@@ -231,7 +231,7 @@ class Watch:
         await self._blobs_whole(artifacts)
 
     def _chain_holds(self, row: ThreadRow) -> None:
-        head, seqs = GENESIS, list[int]()
+        head, seqs = row.incarnation, list[int]()
         for log in self.store.tables.log[row.address]:
             if not holds(head, log):
                 self.breaks("chain", f"{row.address.thread_id}: row {log.n} does not follow its predecessor")
