@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ._attempt import Attempt
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class OpenCall:
     """A call that the handler has registered."""
 
@@ -36,6 +36,9 @@ class OpenCall:
     waits: bool = False
     """It would issue a new key while its lane holds a record that nothing has matched."""
     task: asyncio.Task[Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"<a call of {self.label}, to be awaited>"  # not its values, which errors would carry on
 
     def __await__(self) -> Generator[Any, None, Any]:
         self.attempt.check_loop()
@@ -54,7 +57,7 @@ class OpenCall:
         self.attempt.look_for_divergence()
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class OpenRead(OpenCall):
     """A read; it runs in the strand that awaits it, and is cancelled with it."""
 
@@ -114,7 +117,7 @@ class OpenRead(OpenCall):
             self.attempt.unrecorded.append(entry)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class OpenEffect(OpenCall):
     """An effect; it runs in a task of the runtime's, whatever becomes of the strand that awaits it."""
 

@@ -91,6 +91,19 @@ async def test_the_errors_of_a_group_are_told_and_not_only_counted(loop: SimLoop
     assert "ValueError: the first; ValueError: the second" in (row.standing.note or "")
 
 
+@simulated
+async def test_a_call_given_to_a_task_by_itself_is_refused_without_telling_what_it_was_called_with(
+    loop: SimLoop,
+) -> None:
+    async def body(machine: Any, data: Note, step: Step[World]) -> Any:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(step.call(fresh, "a secret"))  # type: ignore[arg-type]  # pyright: ignore
+
+    row = await parked(loop, body)
+    assert "TypeError: a coroutine was expected, got <a call of read fresh" in (row.standing.note or "")
+    assert "secret" not in (row.standing.note or "")
+
+
 @pytest.mark.parametrize(
     ("what", "said"), [("class", "the class Absent"), ("value", "int"), ("nothing", "NoneType")]
 )
