@@ -16,6 +16,7 @@ from ._ends import WEIGHT, Drained, End, Fired, MustPark, Raised
 from ._errors import AttemptTimedOut, CallMisuse
 from ._journal import Entry, raw
 from ._keys import digest
+from ._observe import logger
 from ._open_calls import OpenCall, OpenEffect, OpenRead
 
 TURNS_TO_MATCH = 20
@@ -404,7 +405,9 @@ class Attempt:
         task = self._task
         while task is not None and not task.done():
             task.cancel()
-            await asyncio.wait([task], timeout=1)
+            _, deaf = await asyncio.wait([task], timeout=1)
+            if deaf:
+                logger.warning("%s: the handler goes on although it was cancelled", self.visit.where)
         own = [c.task for c in self.calls if isinstance(c, OpenRead) and c.task is not None]
         for strand in own:
             if not strand.done():

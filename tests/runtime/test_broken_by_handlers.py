@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from harness.engine import Note, Sim, World, fresh, job, simulated
 from harness.loop import SimLoop
 
-from perdure.machines import Absent, Call, Found, Step, Unknown, effect
+from perdure.machines import Absent, Call, Found, Retry, Step, Unknown, effect
 from perdure.stores import ThreadRow
 
 
@@ -89,6 +90,24 @@ async def test_the_errors_of_a_group_are_told_and_not_only_counted(loop: SimLoop
     row = await parked(loop, body)
     assert "ExceptionGroup: unhandled errors in a TaskGroup (2 sub-exceptions): " in (row.standing.note or "")
     assert "ValueError: the first; ValueError: the second" in (row.standing.note or "")
+
+
+@simulated
+async def test_a_handler_that_is_deaf_to_its_deadline_is_named_in_the_log(
+    loop: SimLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def body(machine: Any, data: Note, step: Step[World]) -> Any:
+        for _ in range(3):
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+
+    machine = job(body, deadline=timedelta(seconds=5), retry=Retry(attempts=1))
+    sim = Sim(loop, machine)
+    engine = await sim.engine()
+    await engine.start(machine)
+    row = await sim.until("ended", "parked")
+    assert "no event within the deadline of 0:00:05" in (row.standing.note or "")
+    assert "thread 't', state 'working': the handler goes on although it was cancelled" in caplog.text
 
 
 @simulated
