@@ -472,6 +472,11 @@ def _short(arguments: bytes) -> str:
 
 
 def _not_a_fire(where: str, returned: object) -> CallMisuse:
+    if callable(returned) and isinstance(event := getattr(returned, "event", None), str):
+        named = f"self.{event}"
+        return CallMisuse(
+            f"{where}: the handler returned {named}, which is no event yet: return {named}(...)"
+        )
     return CallMisuse(
         f"{where}: the handler returned {type(returned).__name__}, not an event: return self.<event>(...)"
     )

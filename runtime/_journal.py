@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from traceback import walk_tb
 from typing import Any, cast
 
 import msgspec
@@ -128,13 +131,36 @@ def holds(previous: bytes, row: LogRow) -> bool:
     )
 
 
+_NOT_THE_USERS = frozenset({"perdure", *sys.stdlib_module_names})
+
+
 def describe_error(error: BaseException) -> dict[str, Any]:
-    """An error as bounded text: type name, message, notes. Never raises, whatever the error's code does."""
+    """An error as bounded text: type name, message, notes, and ``at``, the line of the user's code that it
+    came through last. Never raises, whatever the error's code does."""
     said: dict[str, Any] = {"type": plain_text(type(error).__qualname__)[:200], "message": _message(error)}
     notes = _notes(error)
     if notes:
         said["notes"] = notes
+    if at := _users_line(error):
+        said["at"] = at
     return said
+
+
+def said_of(said: Mapping[str, Any]) -> str:
+    """A described error in one line."""
+    at = f" ({said['at']})" if "at" in said else ""
+    return f"{said['type']}: {said['message']}{at}"
+
+
+def _users_line(error: BaseException) -> str | None:
+    """``app.py:12``: by its name alone, since the folder says nothing to others who read the journal."""
+    at: str | None = None
+    for frame, line in walk_tb(error.__traceback__):
+        path, module = frame.f_code.co_filename, frame.f_globals.get("__name__")
+        root = module.partition(".")[0] if isinstance(module, str) else ""
+        if root not in _NOT_THE_USERS and "site-packages" not in path:
+            at = plain_text(f"{os.path.basename(path)[:100]}:{line}")
+    return at
 
 
 def _message(error: BaseException, depth: int = 3) -> str:

@@ -30,7 +30,7 @@ from perdure.stores import (
 from ._book import Book
 from ._context import moment
 from ._errors import NoSuchThread
-from ._journal import Body, Entry, decode_body
+from ._journal import Body, Entry, decode_body, said_of
 from ._progress import Progress, load
 
 
@@ -217,7 +217,7 @@ def _step(log: LogRow, state: str, event: str | None, dest: str | None, entries:
         calls=tuple(_calls(entries)),
         artifacts=tuple(e["id"] for e in entries if e["k"] == "artifact"),
         decisions=tuple(line for e in entries if (line := decision(e, entries)) is not None),
-        errors=tuple(f"{e['error']['type']}: {e['error']['message']}" for e in failed),
+        errors=tuple(said_of(e["error"]) for e in failed),
     )
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Sequence
 
 from perdure.artifacts import ArtifactBackend, Staged
-from perdure.machines import ArtifactRef
+from perdure.machines import ArtifactRef, NotStorable
 from perdure.stores import ArtifactRow, check_name
 
 from ._attempt import Attempt
@@ -93,6 +93,10 @@ async def chunks_of(data: bytes | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
     if isinstance(data, bytes):
         yield data
         return
+    if not isinstance(data, AsyncIterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise NotStorable(
+            f"an artifact is bytes or an async iterable of bytes, not {type(data).__name__}: encode it"
+        )
     async for chunk in data:
         yield chunk
 

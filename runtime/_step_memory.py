@@ -15,7 +15,7 @@ from perdure.stores import Memory, MemoryCheck, MemoryRow, check_name
 from ._attempt import Attempt
 from ._book import signature_of
 from ._context import Visit
-from ._errors import MemoryConflict
+from ._errors import CallMisuse, MemoryConflict
 from ._reliable import page_of
 
 
@@ -56,6 +56,7 @@ class MemoryOfStep:
         max_age: timedelta | None = None,
         verify: Declared[Any, [str], Any] | None = None,
     ) -> Any:
+        self._check(namespace)
         own = self._attempt.memory_writes.get((namespace.name, key))
         value = own.value if own is not None else (await self._seen(namespace, key)).value
         if value is None or max_age is None or verify is None:
@@ -70,6 +71,7 @@ class MemoryOfStep:
     async def put(
         self, namespace: Namespace[Any], key: str, value: Any, /, *, if_version: int | None = None
     ) -> None:
+        self._check(namespace)
         where = f"{self._attempt.visit.where}: memory {namespace.name}/{key}"
         _, back = namespace.codec.roundtrip(value, where)
         writes = self._attempt.memory_writes
@@ -82,6 +84,7 @@ class MemoryOfStep:
         writes[(namespace.name, key)] = PendingWrite(namespace, key, back, expected)
 
     async def update(self, namespace: Namespace[Any], key: str, fn: Callable[[Any], Any], /) -> Any:
+        self._check(namespace)
         where = f"{self._attempt.visit.where}: memory {namespace.name}/{key}"
         writes = self._attempt.memory_writes
         seen = await self._seen(namespace, key)
@@ -94,6 +97,13 @@ class MemoryOfStep:
         _, own.value = namespace.codec.roundtrip(fn(own.value), where)
         writes[(namespace.name, key)] = own
         return own.value
+
+    def _check(self, namespace: object) -> None:
+        if not isinstance(namespace, Namespace):
+            raise CallMisuse(
+                f"{self._attempt.visit.where}: memory is addressed by a Namespace, not {namespace!r}: make "
+                "one, as in Namespace('customer', CustomerFacts)"
+            )
 
     async def _seen(self, namespace: Namespace[Any], key: str) -> Seen:
         """A key as the attempt first saw it: a put is judged by that version, not by a newer one."""

@@ -19,7 +19,7 @@ from ._context import Parking, Visit
 from ._effects import EffectWork, settle_unasked
 from ._ends import Drained, End, Fired, Lost, Moved, MustPark, Preempted, Raised
 from ._errors import CallMisuse, GuardRefused, PerdureError
-from ._journal import Entry, describe_error, raw
+from ._journal import Entry, describe_error, raw, said_of
 from ._progress import Progress, decode_updates, encode_updates
 from ._step import StepOfAttempt
 from ._step_memory import PendingWrite
@@ -263,7 +263,7 @@ class VisitRunner:
                 move = Transition(event=plan.event, updates=[("main", updates)])
                 self.progress = await commit_transition(visit, self.progress, move)
                 return
-        note = f"{visit.where}: {said['type']}: {said['message']} (attempt {attempt.number})"
+        note = f"{visit.where}: {said_of(said)}, in attempt {attempt.number}"
         hint = f"mend it, then `perdure retry {visit.row.address.thread_id}`"
         raise Parking("failed", f"{note}; {hint}", {"error": said})
 
@@ -314,9 +314,7 @@ def received(visit: Visit, event: str, receiver: Any, data: Any, payload: Any) -
         accept = receiver(data, payload)
     except BaseException as error:  # its own: nothing is awaited here
         said = describe_error(error)
-        raise Parking(
-            "failed", f"{visit.where}: the receiver of {event!r} raised {said['type']}: {said['message']}"
-        ) from error
+        raise Parking("failed", f"{visit.where}: the receiver of {event!r} raised {said_of(said)}") from error
     if getattr(accept, "event", None) != event:
         raise Parking("failed", f"{visit.where}: the receiver of {event!r} must return self.{event}(...)")
     updates: Mapping[str, object] = accept.updates

@@ -137,7 +137,7 @@ async def test_an_error_that_cannot_be_shown_is_recorded_by_its_type(
     assert await why_failed(sim) == said
     assert said[:20] in await sim.thread(machine).why()
     (_, step) = await sim.thread(machine).history()
-    assert step.errors == (said,)
+    assert step.errors[0].startswith(f"{said} (")
     await still_works(sim)
 
 
@@ -243,7 +243,7 @@ RETURNS: Mapping[str, Callable[[Any], Any]] = {
     ("text", "said"),
     [
         ("nothing", "the handler returned NoneType, not an event: return self.<event>(...)"),
-        ("the event", "the handler returned Fires, not an event"),
+        ("the event", "the handler returned self.finished, which is no event yet: return self.finished(...)"),
         ("text", "the handler returned str, not an event"),
         ("accept", "the handler returned Accept, not an event"),
         ("elsewhere", "event 'ended' does not leave this state"),
@@ -257,6 +257,51 @@ async def test_what_is_no_event_of_the_state_fails_the_attempt(loop: SimLoop, te
     assert (row.standing.status, row.standing.reason, row.standing.seq) == ("parked", "failed", 0)
     assert said in await why_failed(sim)
     assert await sim.commits() == ["start", "park: failed park"]
+
+
+async def to_memory(machine: Any, data: Note, step: Any) -> Any:
+    await step.memory.get("customer", "ada")
+
+
+async def put_to_memory(machine: Any, data: Note, step: Any) -> Any:
+    await step.memory.put(3, "ada", "x")
+
+
+async def update_memory(machine: Any, data: Note, step: Any) -> Any:
+    await step.memory.update(None, "ada", str)
+
+
+async def text_as_artifact(machine: Any, data: Note, step: Any) -> Any:
+    await step.artifacts.put("text", media_type="text/plain")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (to_memory, "memory is addressed by a Namespace, not 'customer': make one"),
+        (put_to_memory, "memory is addressed by a Namespace, not 3"),
+        (update_memory, "memory is addressed by a Namespace, not None"),
+        (text_as_artifact, "an artifact is bytes or an async iterable of bytes, not str"),
+    ],
+)
+@simulated
+async def test_a_step_is_told_what_memory_and_artifacts_take(loop: SimLoop, body: Any, said: str) -> None:
+    machine = job(body, retry=ONCE)
+    sim = Sim(loop, machine)
+    row = await run(sim, machine)
+    assert row.standing.reason == "failed"
+    assert said in await why_failed(sim)
+
+
+@simulated
+async def test_an_error_tells_the_line_of_the_users_code(loop: SimLoop) -> None:
+    machine = job(to_memory, retry=ONCE)
+    sim = Sim(loop, machine)
+    await run(sim, machine)
+    line = inspect.getsourcelines(to_memory)[1] + 1
+    [failed] = [step.errors for step in await sim.thread(machine).history() if step.errors]
+    assert failed[0].startswith("CallMisuse: ")
+    assert failed[0].endswith(f" (test_bad_handlers.py:{line})")
 
 
 # --- what it calls ----------------------------------------------------------------------------------

@@ -491,7 +491,8 @@ async def test_history_tells_each_step_with_its_calls_attempts_and_decisions(loo
     await sim.until("ended")
     (_, step) = await thread.history()
     assert (step.seq, step.event, step.dest, step.attempts) == (1, "finished", "done", 2)
-    assert step.errors == ("ValueError: first try",)
+    [error] = step.errors
+    assert error.startswith("ValueError: first try (test_start_signal_result.py:")
     assert step.decisions == (
         "resumed after its worker died",
         "looked: looked up, found, adopted",
