@@ -100,7 +100,7 @@ class Thread(Generic[M, D]):
 
     async def result(self) -> Ended[D]:
         """Wait until the thread has ended. ``Parked`` where it is parked instead."""
-        row = await self._client.until_still(self.address)
+        row = await self._client.until_still(self.address, self._plan)
         if row.standing.status == "parked":
             raise Parked(self.thread_id, row.standing.reason or "", row.standing.note or "")
         data: D = (await look(self._client.store, self._plan, row)).data
@@ -108,7 +108,9 @@ class Thread(Generic[M, D]):
 
     async def row(self) -> ThreadRow:
         """The thread as it stands in the store."""
-        return await find_thread(self._client.store, self.address)
+        row = await find_thread(self._client.store, self.address)
+        _same_machine(row, self._plan)
+        return row
 
     async def state(self) -> str:
         """The state it is in."""
@@ -326,12 +328,13 @@ class Client:
         if self._worker is not None and delivered.new:
             self._worker.offer(address, delivered.row)
 
-    async def until_still(self, address: Address) -> ThreadRow:
-        """The thread's row once it is parked or has ended."""
+    async def until_still(self, address: Address, plan: Definition) -> ThreadRow:
+        """The row of a thread of this machine, once it is parked or has ended."""
         pause = FIRST_LOOK
         while True:
             changed = None if self._worker is None else self._worker.watcher(address)
             row = await find_thread(self.store, address)
+            _same_machine(row, plan)
             if row.standing.status in ("parked", "ended"):
                 return row
             if changed is None:
@@ -345,6 +348,14 @@ class Client:
 def _is_still_ours(thread: ThreadRow, start: Start) -> bool:
     """The start's claim stands: one that was sent again may find that others went on meanwhile."""
     return start.owner is not None and (thread.owner, thread.epoch, thread.n) == (start.owner, 1, 1)
+
+
+def _same_machine(thread: ThreadRow, plan: Definition) -> None:
+    if thread.machine != plan.name:
+        raise UnknownMachine(
+            f"thread {thread.address.thread_id!r} is of machine {thread.machine!r}, not {plan.name!r}: take a "
+            "handle for its own machine"
+        )
 
 
 def _same_start(thread: ThreadRow, start: Start) -> None:

@@ -13,6 +13,7 @@ from harness.engine import Note, Sim, World, fresh, job, simulated
 from harness.loop import SimLoop
 
 from perdure.machines import Absent, Call, Found, Retry, Step, Unknown, effect
+from perdure.runtime import UnknownMachine
 from perdure.stores import ThreadRow
 
 
@@ -164,3 +165,19 @@ async def test_an_id_that_is_no_text_is_refused_by_name(loop: SimLoop, odd_id: A
     sim = Sim(loop, job(body))
     with pytest.raises(TypeError, match=r"^thread_id is .*: it must be text$"):
         await sim.client().start(sim.machines[0], Note(), thread_id=odd_id)
+
+
+@simulated
+async def test_a_handle_taken_for_another_machine_is_refused_and_waits_for_nothing(loop: SimLoop) -> None:
+    """It would wait for ever for a thread that nobody here runs, or read its data as another machine's."""
+
+    async def body(machine: Any, data: Note, step: Step[World]) -> Any:
+        return machine.finished()
+
+    mine, other = job(body), job(body, name="Other")
+    sim = Sim(loop, mine, other)
+    await sim.client().start(mine, Note(), thread_id="t", workspace="w")
+    handle = sim.thread(other)
+    for asked in (handle.result, handle.data, handle.state, handle.history, handle.why):
+        with pytest.raises(UnknownMachine, match="thread 't' is of machine 'Job', not 'Other'"):
+            await asked()
