@@ -165,6 +165,9 @@ class Progress:
             said = ", ".join(f"{name}={value}" for name, value in seen.progress.items())
             self._now(seen.state, said)
             return
+        if seen.status != "parked":  # the last line tells that one
+            for error in seen.errors:
+                self.say(Styled(f"      attempt {seen.attempt} failed: {error}", "red"))
         if seen.kind != "transition":
             for call in seen.calls:
                 self.say(Styled("      ", "dim"), call)

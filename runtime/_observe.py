@@ -10,7 +10,7 @@ from attrs import field, frozen
 
 from perdure.stores import LogKind, Standing, ThreadRow
 
-from ._journal import Entry
+from ._journal import Entry, said_of
 
 logger = logging.getLogger("perdure")
 
@@ -32,6 +32,8 @@ class Observation:
     """What happened to calls, as ``name: intent``, ``name: done`` and so on."""
     artifacts: tuple[str, ...] = ()
     attempt: int | None = None
+    errors: tuple[str, ...] = ()
+    """Why attempts failed, each as ``Type: message (app.py:12)``."""
     progress: Mapping[str, object] = field(factory=dict[str, object])
 
 
@@ -70,6 +72,7 @@ def observation_of(
         calls=calls,
         artifacts=tuple(e["id"] for e in entries if e["k"] == "artifact"),
         attempt=attempts[-1] if attempts else None,
+        errors=tuple(said_of(e["error"]) for e in entries if e["k"] == "failed"),
     )
 
 

@@ -25,7 +25,8 @@ from datetime import timedelta
 from typing import Annotated
 
 from perdure import (
-    Accept, Append, Call, Fire, Machine, Runtime, State, Step, effect, read, record, runtime_owned, Position,
+    Accept, Append, Call, Fire, Machine, Position, Retry, Runtime, State, Step, effect, read, record,
+    runtime_owned,
 )
 
 NASTY = "\\x1b[31mred\\x9b0m \\u202egnp.exe \\u2066x\\u2069 \\U000e0041 line\\nnext \\x7f Müller 🦀"
@@ -110,7 +111,7 @@ class Shipping(Machine[Order, None], version=1, calls=[ship]):
 class Failing(Machine[Order, None], version=1):
     """Fails once and for all."""
 
-    trying = State(initial=True)
+    trying = State(initial=True, retry=Retry(attempts=2, delay=timedelta(milliseconds=1)))
     done = State(final=True)
     tried = trying.to(done)
 
@@ -206,6 +207,17 @@ def test_run_tells_each_transition_and_the_end(perdure: Perdure) -> None:
         "   1  pricing -> done  priced  look: read",
         "thread 'new' has ended in done at seq 1",
     ]
+
+
+def test_run_tells_why_an_attempt_failed_before_the_next_begins(perdure: Perdure) -> None:
+    said = perdure("run", "cli_app:runtime", "Failing", "--thread", "f", "--data", '{"item": "pan"}')
+    assert said.status == 1
+    [_, first, last] = said.lines
+    line = APP.splitlines().index("            raise ValueError(NASTY)") + 1
+    assert first.startswith("      attempt 1 failed: ValueError: \\x1b[31mred")
+    assert first.endswith(f" (cli_app.py:{line})")
+    assert last.startswith("thread 'f' is parked (failed) in trying at seq 0: ")
+    assert f"(cli_app.py:{line}), in attempt 2; mend it, then `perdure retry f`" in last
 
 
 def test_run_draws_a_thread_id(perdure: Perdure) -> None:
