@@ -353,8 +353,8 @@ def _is_still_ours(thread: ThreadRow, start: Start) -> bool:
 def _same_machine(thread: ThreadRow, plan: Definition) -> None:
     if thread.machine != plan.name:
         raise UnknownMachine(
-            f"thread {thread.address.thread_id!r} is of machine {thread.machine!r}, not {plan.name!r}: take a "
-            "handle for its own machine"
+            f"thread {thread.address.thread_id!r} is of machine {thread.machine!r}, not {plan.name!r}: "
+            "take a handle for its own machine"
         )
 
 
