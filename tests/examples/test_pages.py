@@ -1,5 +1,6 @@
 """README and tutorial: their code is the examples' or runs, and their commands print what they show."""
 
+import json
 import os
 import re
 import subprocess
@@ -8,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from perdure.runtime import _cli
+from perdure.runtime import Parked, _cli
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+HOW_TO = (ROOT / "docs" / "how-to.md").read_text()
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
 START = [sys.executable, "-c", "from perdure.runtime._cli import main; main()"]
 VARIES = re.compile(r"pd_[0-9a-f]{32}|worker [0-9a-f]{24}|\d{4}-\d\d-\d\dT[\d:.+]+")
@@ -44,7 +46,7 @@ def test_the_readme_shows_the_example_as_it_is() -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    for page, folder in ((README, ROOT), (TUTORIAL, ROOT / "docs")):
+    for page, folder in ((README, ROOT), (TUTORIAL, ROOT / "docs"), (HOW_TO, ROOT / "docs")):
         links = re.findall(r"\]\(([^)#]+)\)", page)
         assert links
         assert [link for link in links if not (folder / link).exists()] == []
@@ -90,6 +92,44 @@ def test_the_tutorial_prints_what_it_shows(tmp_path: Path) -> None:
     says(doubt, unasked)
     says(resolved, unasked)
     assert perdure(tmp_path, ["run", "letter:runtime", "Letters", "--thread", "bob"]).returncode == 0
+
+
+def test_what_the_how_to_shows_runs(tmp_path: Path) -> None:
+    for code in blocks(HOW_TO, "python"):
+        [name] = re.findall(rf"`(\w+\.py)`:\n\n```python\n{re.escape(code[:60])}", HOW_TO)
+        (tmp_path / name).write_text(code)
+    # A signal that comes before its thread is kept for it.
+    approved = subprocess.run([sys.executable, "approve.py"], cwd=tmp_path, capture_output=True, check=False)
+    assert approved.returncode == 0, approved.stderr
+    for machine, data, thread, states, holds in (
+        ("expense:runtime Expense", {"amount": 500}, "june", "review -> paid", {"approved_by": "ada"}),
+        ("expense:runtime Expense", {"amount": 5}, "may", "checking -> paid", {"approved_by": None}),
+        (
+            "mailer:runtime Mailer",
+            {"question": "?"},
+            "m",
+            "thinking -> done",
+            {"question": "?", "answer": "Sent."},
+        ),
+        (
+            "research:runtime Research",
+            {"name": "tea"},
+            "r",
+            "remembering -> done",
+            {"notes": ["pros found", "cons found"]},
+        ),
+    ):
+        options = ["--data", json.dumps(data), "--thread", thread]
+        ran = perdure(tmp_path, ["run", *machine.split(), *options])
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert states in ran.stdout
+        shown = json.loads(perdure(tmp_path, ["show", thread, "--json"]).stdout)["data"]
+        assert {name: shown[name] for name in holds} == holds
+
+
+def test_the_how_to_tells_of_each_reason_to_park() -> None:
+    rows = re.findall(r"^\| ([a-z ]+?) \|", HOW_TO, re.MULTILINE)
+    assert f"one of: {', '.join(rows[1:])}." in (Parked.__doc__ or "")
 
 
 def played(block: str) -> list[tuple[list[str], str]]:
