@@ -18,6 +18,8 @@ from ._journal import Entry
 Signature = tuple[str, str, bytes]
 """Lane, call name, canonical arguments."""
 Outcome = Literal["in doubt", "done", "not done", "free"]
+TOLD = frozenset(("attempt", "park", "resolution", "resumed", "reuse", "signal", "timeout"))
+"""Kinds of entries that tell people what happened and change nothing of what a visit knows."""
 
 
 def signature_of(lane: str, call: str, arguments: bytes, explicit: str | None = None) -> Signature:
@@ -157,10 +159,13 @@ class Book:
             self.apply(entry)
 
     def apply(self, entry: Entry) -> None:
-        """Take in one entry."""
-        act = getattr(self, f"_on_{entry['k']}", None)
+        """Take in one entry; ``ValueError`` for an unknown kind: what it changes is not guessed."""
+        kind = entry["k"]
+        act = getattr(self, f"_on_{kind}", None)
         if act is not None:
             act(entry)
+        elif kind not in TOLD:
+            raise ValueError(f"an entry of the unknown kind {kind!r}: read it with the code that wrote it")
 
     def _on_read(self, e: Entry) -> None:
         record = ReadRecord(

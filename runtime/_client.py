@@ -20,7 +20,6 @@ from perdure.stores import (
     Claim,
     InboxRow,
     ItemsRow,
-    LogRow,
     Standing,
     Start,
     Started,
@@ -35,7 +34,7 @@ from perdure.stores import Signal as StoredSignal
 from ._context import moment
 from ._env import Env
 from ._errors import Parked, SignalRefused, StartConflict, UnknownMachine
-from ._journal import GENESIS, Body, chain, encode_body
+from ._journal import Body, encode_body, log_row
 from ._keys import digest
 from ._ledger import side_digest
 from ._look import StepSeen, find_thread, history, look, pending_signals, rows_of, stored_data, why
@@ -244,12 +243,13 @@ class Client:
         state = plan.states[plan.initial]
         due = {t.event: now + round(t.after.total_seconds() * 1e6) for t in state.timeouts}
         parts = {"items": merged.items, "messages": merged.messages}
-        payload = encode_body(Body(dest=plan.initial, base=base, due=due, side=side_digest(parts)))
+        body = Body(dest=plan.initial, base=base, version=plan.version, due=due, side=side_digest(parts))
+        payload, incarnation = encode_body(body), self.env.token(16)
         claims = self._worker is not None and self._worker.takes_new and not state.waiting
         identity = encode_body(Body(base=base, side=side_digest(parts)))
         start = Start(
             address=address,
-            incarnation=self.env.token(16),
+            incarnation=incarnation,
             machine=plan.name,
             standing=Standing(
                 state=plan.initial,
@@ -260,7 +260,16 @@ class Client:
                 base=0,
                 wake=min(due.values(), default=None) if state.waiting else None,
             ),
-            log=self._first_row(payload, now, epoch=1 if claims else 0),
+            log=log_row(
+                incarnation,
+                seq=0,
+                n=0,
+                epoch=1 if claims else 0,
+                kind="start",
+                at=now,
+                salt=self.env.token(16),
+                payload=payload,
+            ),
             items=merged.items,
             messages=merged.messages,
             session=session,
@@ -279,11 +288,6 @@ class Client:
             entered=now,
         )
         return start, progress
-
-    def _first_row(self, payload: bytes, now: int, epoch: int) -> LogRow:
-        salt = self.env.token(16)
-        head = chain(GENESIS, seq=0, n=0, epoch=epoch, kind="start", at=now, salt=salt, payload=payload)
-        return LogRow(seq=0, n=0, epoch=epoch, kind="start", at=now, head=head, salt=salt, payload=payload)
 
     def thread(
         self, machine: Of[M, D], /, *, thread_id: str, workspace: str = DEFAULT_WORKSPACE

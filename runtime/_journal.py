@@ -12,12 +12,11 @@ from typing import Any, cast
 import msgspec
 from attrs import field, frozen
 
-from perdure.stores import LogKind, LogRow, Micros
+from perdure.stores import SCHEMA, LogKind, LogRow, Micros
 
 Entry = dict[str, Any]
 """One thing that happened inside a visit; ``k`` says which kind. See docs/protocol.md."""
 
-GENESIS = b""
 MAX_TEXT = 2000
 """Characters of an error's message that are kept."""
 
@@ -36,6 +35,8 @@ class Body:
     """Changed fields of a transition, or None."""
     base: Mapping[str, Any] | None = None
     """A whole snapshot of the data, or None."""
+    version: int | None = None
+    """With a snapshot: the machine's version whose data this one and the deltas after it hold."""
     due: Mapping[str, Micros] = field(factory=dict[str, Micros])
     """When each timeout of the visit that begins here is due."""
     side: str | None = None
@@ -49,6 +50,7 @@ class _Wire(msgspec.Struct, omit_defaults=True):
     t: str | None = None
     d: dict[str, msgspec.Raw] | None = None
     b: dict[str, msgspec.Raw] | None = None
+    v: int | None = None
     due: dict[str, int] = msgspec.field(default_factory=lambda: dict[str, int]())
     s: str | None = None
 
@@ -71,6 +73,8 @@ def encode_body(body: Body) -> bytes:
         wire["d"] = body.delta
     if body.base is not None:
         wire["b"] = body.base
+    if body.version is not None:
+        wire["v"] = body.version
     if body.due:
         wire["due"] = body.due
     if body.side is not None:
@@ -90,6 +94,7 @@ def decode_body(payload: bytes) -> Body:
         dest=wire.t,
         delta=wire.d,
         base=wire.b,
+        version=wire.v,
         due=wire.due,
         side=wire.s,
     )
@@ -104,31 +109,33 @@ def raw(encoded: bytes) -> msgspec.Raw:
     return msgspec.Raw(encoded)
 
 
-def chain(
+def log_row(
     previous: bytes, *, seq: int, n: int, epoch: int, kind: LogKind, at: Micros, salt: bytes, payload: bytes
+) -> LogRow:
+    """The row that follows the one with this head; a thread's first follows its incarnation."""
+    head = _head(previous, SCHEMA, seq, n, epoch, kind, at, seal(salt, payload))
+    return LogRow(seq=seq, n=n, epoch=epoch, kind=kind, at=at, head=head, salt=salt, payload=payload)
+
+
+def seal(salt: bytes, payload: bytes) -> bytes:
+    """``H(salt, payload)``: what the chain covers, and what stays of a payload that is purged."""
+    return blake2b(payload, digest_size=32, salt=salt).digest()
+
+
+def _head(
+    previous: bytes, schema: int, seq: int, n: int, epoch: int, kind: LogKind, at: Micros, sealed: bytes
 ) -> bytes:
-    """``H(previous, metadata, H(salt, payload))``: the head of the chain with this row."""
-    inner = blake2b(payload, digest_size=32, salt=salt).digest()
+    """``H(previous, metadata, H(salt, payload))``."""
     outer = blake2b(previous, digest_size=32)
-    outer.update(b"%d %d %d %s %d " % (seq, n, epoch, kind.encode(), at))
-    outer.update(inner)
+    outer.update(b"%d %d %d %d %s %d " % (schema, seq, n, epoch, kind.encode(), at))
+    outer.update(sealed)
     return outer.digest()
 
 
 def holds(previous: bytes, row: LogRow) -> bool:
-    """Whether a row follows its predecessor's head."""
-    if row.salt is None or row.payload is None:
-        return False
-    return row.head == chain(
-        previous,
-        seq=row.seq,
-        n=row.n,
-        epoch=row.epoch,
-        kind=row.kind,
-        at=row.at,
-        salt=row.salt,
-        payload=row.payload,
-    )
+    """Whether a row follows the head before it (a thread's first row: its incarnation), purged or not."""
+    sealed = row.payload if row.salt is None else seal(row.salt, row.payload)
+    return row.head == _head(previous, row.schema, row.seq, row.n, row.epoch, row.kind, row.at, sealed)
 
 
 _NOT_THE_USERS = frozenset({"perdure", *sys.stdlib_module_names})

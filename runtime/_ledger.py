@@ -19,7 +19,6 @@ from perdure.stores import (
     Commit,
     KeyWrite,
     LogKind,
-    LogRow,
     MemoryCheck,
     MemoryWrite,
     Micros,
@@ -31,7 +30,7 @@ from perdure.stores import (
 
 from ._book import EffectRecord
 from ._env import Env
-from ._journal import Body, Entry, chain, encode_body
+from ._journal import Body, Entry, encode_body, log_row
 from ._keys import digest
 from ._observe import Observers, logger, observation_of
 from ._reliable import until_known
@@ -208,25 +207,14 @@ class Ledger:
     def _commit(
         self, kind: LogKind, payload: bytes, standing: Standing, *, release: bool, at: Micros, parts: Parts
     ) -> Commit:
-        salt = self.env.token(16)
-        head = chain(
+        log = log_row(
             self._head,
             seq=standing.seq,
             n=self.n,
             epoch=self.epoch,
             kind=kind,
             at=at,
-            salt=salt,
-            payload=payload,
-        )
-        log = LogRow(
-            seq=standing.seq,
-            n=self.n,
-            epoch=self.epoch,
-            kind=kind,
-            at=at,
-            head=head,
-            salt=salt,
+            salt=self.env.token(16),
             payload=payload,
         )
         return Commit(

@@ -79,7 +79,7 @@ async def stored_data(store: Store, row: ThreadRow) -> dict[str, Any]:
     try:
         stored = _StoredData(row.standing.base)
         async for log in rows_of(store, Log(address=row.address, after=row.standing.base - 1)):
-            if log.kind in ("start", "transition") and log.payload is not None:
+            if log.kind in ("start", "transition"):
                 stored.take(log.n, decode_body(log.payload))
         items = [
             (r.n, msgspec.json.decode(r.payload)) async for r in rows_of(store, Items(address=row.address))
@@ -187,7 +187,7 @@ DAMAGE = (msgspec.MsgspecError, LookupError, TypeError, ValueError, AttributeErr
 
 def _body(row: ThreadRow, log: LogRow) -> Body:
     try:
-        return Body() if log.payload is None else decode_body(log.payload)
+        return Body() if log.salt is None else decode_body(log.payload)
     except DAMAGE as error:
         raise _damaged(row, log, error) from error
 
@@ -399,7 +399,7 @@ async def doubts_of(store: Store, row: ThreadRow) -> list[tuple[str, str, int]]:
     """Name, key and the latest settling moment of every effect in doubt."""
     book = Book()
     async for log in rows_of(store, Log(address=row.address, seq=row.standing.seq)):
-        if log.kind not in ("start", "transition") and log.payload is not None:
+        if log.kind not in ("start", "transition") and log.salt is not None:
             book.apply_all(decode_body(log.payload).entries)
     found: list[tuple[str, str, int]] = []
     for record in book.doubts():

@@ -218,7 +218,7 @@ def _read(store: Store, env: Env, plan: Definition, claim: Claim, before: Any, w
     damage: str | None = None
     try:
         for row in claim.log:
-            if row.seq != before.seq or row.kind in ("start", "transition") or row.payload is None:
+            if row.seq != before.seq or row.kind in ("start", "transition") or row.salt is None:
                 continue
             entries = decode_body(row.payload).entries
             book.apply_all(entries)

@@ -9,7 +9,7 @@ import msgspec
 from attrs import define, field
 
 from perdure.machines import Definition, FieldPlan, Merged, Unreadable
-from perdure.stores import Claim, LogRow, Messages, Micros, Store
+from perdure.stores import SCHEMA, Claim, LogRow, Messages, Micros, Store
 
 from ._book import Book
 from ._journal import Body, decode_body
@@ -89,8 +89,13 @@ async def load(store: Store, definition: Definition, claim: Claim) -> Progress:
 
 
 def _body(row: LogRow) -> Body:
-    if row.payload is None:
-        raise Unreadable(f"log row {row.n} was purged")
+    if row.salt is None:
+        raise Unreadable(f"row {row.n} of its journal was purged")
+    if row.schema > SCHEMA:
+        raise Unreadable(
+            f"row {row.n} of its journal was written by a newer perdure (schema {row.schema}, this one reads "
+            f"up to {SCHEMA}): upgrade perdure"
+        )
     return decode_body(row.payload)
 
 
@@ -123,8 +128,8 @@ def _read(
         data=loaded.data,
         live=loaded.data,
         positions=dict(loaded.positions),
-        base_size=len(base_row.payload or b""),
-        since_base=sum(len(row.payload or b"") + DELTA_OVERHEAD for row, _ in later),
+        base_size=len(base_row.payload),
+        since_base=sum(len(row.payload) + DELTA_OVERHEAD for row, _ in later),
         due=dict(last.due),
         entered=last_row.at,
         book=book,

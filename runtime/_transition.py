@@ -126,7 +126,9 @@ def _build(
         raise GuardRefused(_refusal(visit, move.event))
     at = visit.env.now()
     dest = definition.states[row.dest]
-    snapshot = progress.snapshot_due(merged.size)
+    # Deltas belong to their snapshot's version: other code's data does not mix into it.
+    recoded = definition.version != visit.ledger.standing.version
+    snapshot = recoded or progress.snapshot_due(merged.size)
     base = definition.data.base(merged.data, merged.positions) if snapshot else None
     due = {timeout.event: at + _micros(timeout.after) for timeout in dest.timeouts}
     standing, release = _standing(visit, dest, seq, n if snapshot else visit.ledger.standing.base, due)
@@ -136,6 +138,7 @@ def _build(
         dest=dest.name,
         delta=None if snapshot else merged.delta,
         base=base,
+        version=definition.version if snapshot else None,
         due=due,
     )
     conclusion = Conclusion(

@@ -120,7 +120,7 @@ def commit_of(
 
 def sealed(commit: Commit) -> Commit:
     """The commit with a head that covers what it writes."""
-    log = evolve(commit.log, head=b"", payload=None)
+    log = evolve(commit.log, head=b"", payload=b"")
     digest = sha256(repr(evolve(commit, log=log, items=None)).encode())
     for body in (commit.log.payload, commit.items):
         digest.update(b"-" if body is None else body)

@@ -48,6 +48,7 @@ async def check_session_numbers(kit: Kit) -> None:
             number=4,
             thread_id="t1",
             incarnation=first.thread.incarnation,
+            principal=first.thread.principal,
             payload=b"d",
             at=T0 + 1,
         )

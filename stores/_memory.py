@@ -176,7 +176,7 @@ class MemoryStore:
         )
         tables.log[start.address].append(start.log)
         self._add_items(start.address, start.log.n, start.items)
-        self._add_messages(start.address, start.incarnation, start.session, start.messages, start.log.at)
+        self._add_messages(start)
 
     def _eligible(self, row: ThreadRow, request: ClaimRequest, now: Micros) -> bool:
         """The request is about this thread, and nobody who lives has it."""
@@ -282,7 +282,7 @@ class MemoryStore:
         for number in commit.consumed:
             inbox[number - 1] = evolve(inbox[number - 1], consumed=commit.log.seq)
         self._add_items(address, commit.log.n, commit.items)
-        self._add_messages(address, commit.incarnation, commit.session, commit.messages, at)
+        self._add_messages(commit)
         for write in commit.memory:
             history = tables.memory[address.workspace, write.namespace, write.key]
             history.append(_memory_row(commit, write))
@@ -332,20 +332,19 @@ class MemoryStore:
         if items is not None:
             self._tables.items[address].append(ItemsRow(n=n, payload=items))
 
-    def _add_messages(
-        self, address: Address, incarnation: bytes, session: str, messages: Sequence[bytes], at: Micros
-    ) -> None:
-        talk = self._tables.messages[address.workspace, session]
-        for payload in messages:
+    def _add_messages(self, write: Start | Commit) -> None:
+        talk = self._tables.messages[write.address.workspace, write.session]
+        for payload in write.messages:
             talk.append(
                 MessageRow(
-                    workspace=address.workspace,
-                    session=session,
+                    workspace=write.address.workspace,
+                    session=write.session,
                     number=len(talk) + 1,
-                    thread_id=address.thread_id,
-                    incarnation=incarnation,
+                    thread_id=write.address.thread_id,
+                    incarnation=write.incarnation,
+                    principal=write.principal,
                     payload=payload,
-                    at=at,
+                    at=write.log.at,
                 )
             )
 

@@ -33,8 +33,8 @@ class LogRow:
 
     A ``start`` or ``transition`` row *is* checkpoint ``seq``; every other row belongs to the visit that
     began with checkpoint ``seq``. ``head`` is the chain's hash up to and including this row, and, since
-    it covers everything that the commit writes, the commit's digest. ``payload`` and ``salt`` are None
-    once purged.
+    it covers everything that the commit writes, the commit's digest. Once the payload is purged, ``salt``
+    is None, and ``payload`` is the digest that the chain goes on with in its place.
     """
 
     seq: int
@@ -44,7 +44,7 @@ class LogRow:
     at: Micros
     head: bytes
     salt: bytes | None
-    payload: bytes | None
+    payload: bytes
     schema: int = SCHEMA
 
 
@@ -138,6 +138,7 @@ class MessageRow:
     number: int
     thread_id: str
     incarnation: bytes
+    principal: str
     payload: bytes
     at: Micros
     schema: int = SCHEMA

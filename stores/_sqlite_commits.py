@@ -9,7 +9,7 @@ from typing import Any
 from attrs import define, field
 
 from ._errors import KeyTaken, MemoryMoved, StaleClaim
-from ._records import SCHEMA, Address, Commit, KeyWrite, MemoryRow, Micros, Standing
+from ._records import SCHEMA, Address, Commit, KeyWrite, MemoryRow, Micros, Standing, Start
 from ._sqlite_rows import (
     ARTIFACT,
     KEY,
@@ -47,7 +47,7 @@ DROP_ARTIFACT = "DELETE FROM artifact WHERE workspace = ? AND id = ? AND incarna
 INSERT_OUTBOX = """INSERT INTO outbox (thread, seq, n, workspace, thread_id, kind, payload, schema)
     VALUES (?,?,?,?,?,?,?,?)"""
 INSERT_MESSAGE = f"""INSERT INTO message ({MESSAGE})
-    SELECT ?1, ?2, ifnull(max(number), 0) + 1, ?3, ?4, ?5, ?6, ?7 FROM message
+    SELECT ?1, ?2, ifnull(max(number), 0) + 1, ?3, ?4, ?5, ?6, ?7, ?8 FROM message
     WHERE workspace = ?1 AND session = ?2"""
 NEWEST_MEMORY = (
     f"SELECT {MEMORY} FROM memory WHERE workspace = ? AND namespace = ? AND key = ? AND newest = 1"
@@ -127,7 +127,7 @@ def land_alone(tx: Transaction, commit: Commit) -> None:
     tx.note(number, commit.epoch, steady=_goes_on(commit))
     tx.db.execute(INSERT_LOG, log_values(number, commit.log))
     _write_parts(tx, [number], [commit])
-    write_messages(tx, commit.address, commit.incarnation, commit.session, commit.messages, commit.log.at)
+    write_messages(tx, commit)
     for key in commit.keys:
         _write_key(tx, commit, key)
     _write_memory(tx, commit)
@@ -214,18 +214,12 @@ def _insert(tx: Transaction, statement: str, rows: Iterable[Row]) -> None:
         tx.db.executemany(statement, found)
 
 
-def write_messages(
-    tx: Transaction,
-    address: Address,
-    incarnation: bytes,
-    session: str,
-    messages: Sequence[bytes],
-    at: Micros,
-) -> None:
+def write_messages(tx: Transaction, write: Start | Commit) -> None:
     """Append messages to a session, each under its next number."""
-    for payload in messages:
-        values = (address.workspace, session, address.thread_id, incarnation, payload, at, SCHEMA)
-        tx.db.execute(INSERT_MESSAGE, values)
+    name = (write.address.workspace, write.session)
+    owner = (write.address.thread_id, write.incarnation, write.principal)
+    for payload in write.messages:
+        tx.db.execute(INSERT_MESSAGE, (*name, *owner, payload, write.log.at, SCHEMA))
 
 
 def _judge(tx: Transaction, commit: Commit) -> int | None:

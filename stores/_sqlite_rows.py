@@ -41,7 +41,7 @@ THREADS = f"standing s JOIN thread t ON t.id = s.id {NEWEST}"
 LOG = "l.seq, l.n, l.epoch, l.kind, l.at, l.head, l.salt, l.payload, l.schema"
 ITEMS = "i.n, i.payload, i.schema"
 INBOX = "i.number, i.id, i.event, i.payload, i.digest, i.at, i.consumed, i.schema"
-MESSAGE = "workspace, session, number, thread_id, incarnation, payload, at, schema"
+MESSAGE = "workspace, session, number, thread_id, incarnation, principal, payload, at, schema"
 MEMORY = "workspace, namespace, key, version, value, at, thread_id, seq, principal, expires, schema"
 ARTIFACT = """id, workspace, sha256, size_bytes, media_type, principal, thread_id, incarnation, seq,
     derived_from, created, expires, schema"""
@@ -122,9 +122,10 @@ def read_message(row: Row) -> MessageRow:
         number=row[2],
         thread_id=row[3],
         incarnation=row[4],
-        payload=row[5],
-        at=row[6],
-        schema=row[7],
+        principal=row[5],
+        payload=row[6],
+        at=row[7],
+        schema=row[8],
     )
 
 

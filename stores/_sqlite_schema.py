@@ -39,7 +39,7 @@ TABLES: Migration = (
     "CREATE INDEX standing_crashed ON standing (machine, crashes) WHERE crashes > 0",
     """CREATE TABLE log (
         thread INTEGER NOT NULL, n INTEGER NOT NULL, seq INTEGER NOT NULL, epoch INTEGER NOT NULL,
-        kind INTEGER NOT NULL, at INTEGER NOT NULL, head BLOB NOT NULL, salt BLOB, payload BLOB,
+        kind INTEGER NOT NULL, at INTEGER NOT NULL, head BLOB NOT NULL, salt BLOB, payload BLOB NOT NULL,
         schema INTEGER NOT NULL)""",
     "CREATE UNIQUE INDEX log_position ON log (thread, n)",
     """CREATE TABLE items (
@@ -54,7 +54,8 @@ TABLES: Migration = (
     "CREATE INDEX inbox_pending ON inbox (thread, number) WHERE consumed IS NULL",
     """CREATE TABLE message (
         workspace TEXT NOT NULL, session TEXT NOT NULL, number INTEGER NOT NULL, thread_id TEXT NOT NULL,
-        incarnation BLOB NOT NULL, payload BLOB NOT NULL, at INTEGER NOT NULL, schema INTEGER NOT NULL)""",
+        incarnation BLOB NOT NULL, principal TEXT NOT NULL, payload BLOB NOT NULL, at INTEGER NOT NULL,
+        schema INTEGER NOT NULL)""",
     "CREATE UNIQUE INDEX message_number ON message (workspace, session, number)",
     "CREATE INDEX message_thread ON message (workspace, session, incarnation, number)",
     """CREATE TABLE memory (

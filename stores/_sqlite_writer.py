@@ -142,10 +142,10 @@ def _settle(futures: Sequence[asyncio.Future[Any]], answers: Sequence[Answer]) -
 def _weight(write: Write) -> int:
     """Bytes of the bodies in a write, as far as they can be large."""
     if isinstance(write, Commit):
-        size = len(write.log.payload or b"") + len(write.items or b"")
+        size = len(write.log.payload) + len(write.items or b"")
         if write.messages or write.memory:
             size += sum(map(len, write.messages)) + sum(len(memory.value or b"") for memory in write.memory)
         return size
     if isinstance(write, Start):
-        return len(write.log.payload or b"") + len(write.items or b"") + sum(map(len, write.messages))
+        return len(write.log.payload) + len(write.items or b"") + sum(map(len, write.messages))
     return len(write.payload) if isinstance(write, Signal) else 0

@@ -100,7 +100,7 @@ def _create(tx: Transaction, start: Start) -> None:
     tx.db.execute(INSERT_LOG, log_values(number, start.log))
     if start.items is not None:
         tx.db.execute(INSERT_ITEMS, (number, start.log.n, start.items, SCHEMA))
-    write_messages(tx, address, start.incarnation, start.session, start.messages, start.log.at)
+    write_messages(tx, start)
     tx.learn(address, start.incarnation, number)
     running = start.standing.status == "running" and start.standing.wake is None
     tx.note(number, 1, steady=running and start.owner is not None)

@@ -12,7 +12,6 @@ from attrs import evolve
 from attrs import fields as attrs_of
 
 from perdure.stores import (
-    Address,
     ArtifactRow,
     Claimed,
     ClaimRequest,
@@ -341,13 +340,11 @@ class TakesStaleReleases(MemoryStore):
 
 
 class NumbersMessagesByThread(MemoryStore):
-    def _add_messages(
-        self, address: Address, incarnation: bytes, session: str, messages: Sequence[bytes], at: Micros
-    ) -> None:
-        super()._add_messages(address, incarnation, session, messages, at)
-        talk = self._tables.messages[address.workspace, session]
-        own = [row for row in talk if row.incarnation == incarnation]
-        if talk and messages:
+    def _add_messages(self, write: Start | Commit) -> None:
+        super()._add_messages(write)
+        talk = self._tables.messages[write.address.workspace, write.session]
+        own = [row for row in talk if row.incarnation == write.incarnation]
+        if talk and write.messages:
             talk[-1] = evolve(talk[-1], number=len(own))
 
 
