@@ -153,7 +153,7 @@ class Runtime(Generic[X]):
         return self._running.artifacts
 
 
-def _by_name(machines: Sequence[type[Machine[Any, Any]]]) -> Mapping[str, Definition]:
+def _by_name(machines: Sequence[Any]) -> Mapping[str, Definition]:
     if isinstance(machines, type):
         raise DefinitionError(f"Runtime: machines= takes a list, as in machines=[{machines.__name__}]")
     named: dict[str, Definition] = {}
