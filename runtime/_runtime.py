@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from perdure.artifacts import ArtifactBackend, open_artifacts
 from perdure.machines import Definition, DefinitionError, Machine, Of, definition
@@ -160,7 +160,7 @@ def _by_name(machines: Sequence[Any]) -> Mapping[str, Definition]:
     for machine in machines:
         if not isinstance(machine, type) or not issubclass(machine, Machine):
             raise DefinitionError(f"Runtime: machines= lists {machine!r}: list machine classes themselves")
-        plan = definition(machine)
+        plan = definition(cast("type[Machine[Any, Any]]", machine))
         if plan.name in named:
             raise DefinitionError(
                 f"Runtime: two machines are named {plan.name!r}: give one of them name=... in its class line"
