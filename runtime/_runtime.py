@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from perdure.artifacts import ArtifactBackend, open_artifacts
 from perdure.machines import Definition, DefinitionError, Machine, Of, definition
@@ -157,10 +157,11 @@ def _by_name(machines: Sequence[Any]) -> Mapping[str, Definition]:
     if isinstance(machines, type):
         raise DefinitionError(f"Runtime: machines= takes a list, as in machines=[{machines.__name__}]")
     named: dict[str, Definition] = {}
-    for machine in machines:
-        if not isinstance(machine, type) or not issubclass(machine, Machine):
-            raise DefinitionError(f"Runtime: machines= lists {machine!r}: list machine classes themselves")
-        plan = definition(cast("type[Machine[Any, Any]]", machine))
+    for listed in machines:
+        if not isinstance(listed, type) or not issubclass(listed, Machine):
+            raise DefinitionError(f"Runtime: machines= lists {listed!r}: list machine classes themselves")
+        machine: type[Machine[Any, Any]] = listed
+        plan = definition(machine)
         if plan.name in named:
             raise DefinitionError(
                 f"Runtime: two machines are named {plan.name!r}: give one of them name=... in its class line"
