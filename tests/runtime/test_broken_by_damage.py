@@ -84,7 +84,7 @@ async def test_a_thread_whose_rows_no_store_wrote_keeps_no_other_from_going_on(
         ),
         (
             f"UPDATE log SET payload = CAST(replace(payload, '\"b\":{{', "
-            f'\'"b":{{"deep":{"[" * 5000}{"]" * 5000},\') AS BLOB) WHERE thread = {OF_T0}',
+            f'\'"b":{{"deep":{"[" * 100_000}{"]" * 100_000},\') AS BLOB) WHERE thread = {OF_T0}',
             "a stored record cannot be read",
         ),
     ],
