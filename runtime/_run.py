@@ -84,6 +84,8 @@ class Run:
         self._poison_limit = poison_limit
         self._pending: list[InboxRow] = list(claim.inbox)
         self._inbox_stale = len(claim.inbox) >= INBOX_PAGE
+        self.looked_at: Micros = 0
+        """When the inbox was read last: every signal that came before is known."""
         self._progress: Progress | None = None
         self._runner: VisitRunner | None = None
         self._offered = asyncio.Event()
@@ -312,6 +314,10 @@ class Run:
         await self._refresh_inbox()
         now = self.host.env.now()
         chosen = self._chosen(visit, progress, now)
+        if chosen is not None and chosen.signal is None and self.looked_at < chosen.at:
+            self._inbox_stale = True  # what came before the timer was due goes first, whoever accepted it
+            await self._refresh_inbox()
+            chosen = self._chosen(visit, progress, now)
         if chosen is None:
             return False
         await settle_doubts(visit)
@@ -366,6 +372,7 @@ class Run:
         while self._inbox_stale:
             query = Inbox(address=self.address, pending=True, after=self.ledger.inbox_seen)
             self._inbox_stale, more = False, True
+            now = self.host.env.now()
             try:
                 page = await page_of(self.host.store, query, limit=INBOX_PAGE)
                 more = page.next is not None
@@ -374,6 +381,8 @@ class Run:
             # What was offered while the page was on its way, and was the next one, is there already.
             self._pending += [row for row in page.rows if row.number > self.ledger.inbox_seen]
             self._see(page.rows)
+            if not more:
+                self.looked_at = now
 
     def _see(self, rows: Any) -> None:
         for row in rows:
