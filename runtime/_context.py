@@ -126,5 +126,5 @@ class Visit:
             row: WorkerRow | None = await self.worker_of(worker)
             if row is None or not await to_thread.run_sync(self.env.ended, row):  # it looks at files
                 return None
-            seen = self.ended_seen[worker] = self.env.now()
+            seen = self.ended_seen[worker] = self.env.now() + self.env.unsure()
         return seen

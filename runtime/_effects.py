@@ -242,7 +242,8 @@ class EffectWork:
         self.visit.note(entry)
 
     async def settled_at(self, record: EffectRecord) -> Micros:
-        """From when on no issue of this effect can still land: only then is ABSENT believed."""
+        """From when on, by this worker's clock, no issue of this effect can still land: only then is ABSENT
+        believed. The clock that recorded the ends may have been off, and so may be this one."""
         latest = 0
         for issue in record.unsettled:
             end = issue.ended
@@ -250,7 +251,7 @@ class EffectWork:
                 end = await self.visit.process_end(issue.worker)
             bound = issue.not_after if end is None else min(end, issue.not_after)
             latest = max(latest, bound + issue.settle)
-        return latest
+        return latest + self.visit.env.unsure()
 
     def _key_expired(self, record: EffectRecord) -> bool:
         lifetime = self.effect.key_lifetime

@@ -17,6 +17,9 @@ class Env:
     """Clock, randomness and knowledge of processes, as arguments."""
 
     now: Callable[[], Micros] = field(default=system_clock)
+    unsure: Callable[[], Micros] = field(default=lambda: 0)
+    """By how much ``now`` may be off the store's clock. What one worker records, and another judges, or
+    itself once it knows better, allows for it."""
     token: Callable[[int], bytes] = field(default=os.urandom)
     mark: Callable[[str], Mark] = field(default=take_mark)
     """Leaves a sign, for as long as this process lives, by which others can tell that it does."""

@@ -190,7 +190,7 @@ class OpenEffect(OpenCall):
             "wire": self.wire,
             "key": self.key,
             "not_after": not_after,
-            "settle": int(self.effect.settle.total_seconds() * 1e6),
+            "settle": int(self.effect.settle.total_seconds() * 1e6) + visit.env.unsure(),
             "worker": visit.ledger.worker,
             "at": now,
         }

@@ -342,7 +342,7 @@ async def _intend_again(visit: Visit, work: EffectWork) -> Micros:
         "wire": record.wire,
         "key": record.key,
         "not_after": not_after,
-        "settle": int(work.effect.settle.total_seconds() * 1e6),
+        "settle": int(work.effect.settle.total_seconds() * 1e6) + visit.env.unsure(),
         "worker": visit.ledger.worker,
         "at": now,
     }

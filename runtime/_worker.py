@@ -18,6 +18,7 @@ from perdure.machines import Definition
 from perdure.stores import (
     Address,
     Claim,
+    Claimed,
     ClaimRequest,
     InboxRow,
     Micros,
@@ -77,7 +78,7 @@ class WorkerOptions:
 
 @frozen
 class Span:
-    """By how much the store's clock may be ahead of this process's, as the answers to heartbeats bound it."""
+    """By how much the store's clock may be ahead of this process's, as its answers bound it."""
 
     least: Micros = -FAR
     most: Micros = FAR
@@ -112,7 +113,7 @@ class Worker:
     ) -> None:
         self.store = store
         self.artifacts = artifacts
-        self.env = evolve(env, now=self.now)
+        self.env = evolve(env, now=self.now, unsure=lambda: self._ahead.width // 2)
         self.deps = deps
         self.worker = env.token(12).hex()
         self.observers = observers
@@ -259,19 +260,27 @@ class Worker:
         self._suspect = None
         if self._suspects and self._runs:
             return await self._look_for_suspects()
-        claimed = await self.store.claim(await self._request(room, suspects=self._suspects))
+        claimed = await self._ask(await self._request(room, suspects=self._suspects))
         self._next_wake = claimed.next_wake
         for claim in claimed.claims:
             run = self.take(claim)
+            run.looked_at = claimed.now
             if self._suspects:
                 self._suspect = run
         self._suspects = claimed.suspects if not self._suspects else bool(claimed.claims)
         return len(claimed.claims) == room or (self._suspects and not self._runs)
 
+    async def _ask(self, request: ClaimRequest) -> Claimed:
+        sent = self._clock()
+        claimed = await self.store.claim(request)
+        # What the store takes for due is due here as well: else it would be given up and claimed in turns.
+        self._ahead = self._ahead.narrowed(claimed.now - self._clock(), claimed.now - sent)
+        return claimed
+
     async def _look_for_suspects(self) -> bool:
         """While suspects wait for this worker to have nothing else to do, nothing is claimed, for as long as
         there are any: another worker may have taken them."""
-        claimed = await self.store.claim(await self._request(0, suspects=False))
+        claimed = await self._ask(await self._request(0, suspects=False))
         self._next_wake = None
         self._suspects = claimed.suspects
         return not claimed.suspects

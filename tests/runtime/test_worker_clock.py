@@ -1,10 +1,16 @@
 """A worker goes by the store's clock, and knows it as well as its quickest heartbeat allows."""
 
-from random import Random
+from __future__ import annotations
 
+from random import Random
+from typing import Any
+
+from harness.engine import Engine, Note, Reply, Sim, World, job, looked, simulated
+from harness.loop import SimLoop
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perdure.machines import Step
 from perdure.runtime._worker import Span
 
 SECOND = 1_000_000
@@ -28,3 +34,25 @@ def test_where_a_clock_was_set_the_newer_answer_holds() -> None:
     span = Span().narrowed(-10, 10)
     assert span.narrowed(90, 110) == Span(90, 110)
     assert span.narrowed(5, 400) == Span(5, 10)
+
+
+async def look(machine: Any, data: Note, step: Step[World]) -> Any:
+    return machine.finished(text=await step.call(looked, "a"))
+
+
+@simulated
+async def test_absent_is_believed_later_by_all_that_the_clock_may_be_off(loop: SimLoop) -> None:
+    """Both the clock that recorded the end of the call, and the one that judges it now."""
+    sim = Sim(loop)
+    machine = job(look)
+    engine = Engine(sim, [machine], {})
+    engine.store.fault("delay", lambda method, _: method in ("beat", "claim"), times=1000, seconds=0.2)
+    await engine.begin()
+    sim.world.reply("looked", Reply(lands=None, error=TimeoutError("no answer")))
+    await engine.start(machine)
+    await sim.until("ended")
+    (ended,) = await sim.entries("call_ended")
+    (believed,) = await sim.entries("lookup")
+    first, _ = await sim.entries("intent")
+    assert first["settle"] == 1.1 * SECOND  # the declared second, and half of what an answer took
+    assert believed["at"] - ended["at"] >= 1.2 * SECOND
