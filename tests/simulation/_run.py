@@ -32,6 +32,7 @@ from perdure.runtime._client import Client
 from perdure.runtime._env import Env
 from perdure.runtime._liveness import Mark
 from perdure.runtime._look import doubts_of
+from perdure.runtime._worker import ABORT_GRACE
 from perdure.stores import ThreadRow
 
 LEASE = 3.0
@@ -290,6 +291,7 @@ class Run:
 
     async def _leave(self, process: Process) -> None:
         self.tell(f"{process} leaves")
+        since = self.loop.time()
         ending = process.inside(lambda: process.runtime.__aexit__(None, None, None))
         if not self.calm.is_set() and self.rng.random() < 0.2:
             await asyncio.wait([ending], timeout=self.rng.uniform(0, GRACE + 1))
@@ -300,15 +302,16 @@ class Run:
         if process.killed_at is None:
             if ending.exception() is not None:
                 self.watch.breaks("hygiene", f"{process} could not leave: {ending.exception()!r}")
-            self._left_nothing(process)
+            self._left_nothing(process, in_time=self.loop.time() < since + ABORT_GRACE)
             process.killed_at = self.loop.time()
 
-    def _left_nothing(self, process: Process) -> None:
+    def _left_nothing(self, process: Process, *, in_time: bool) -> None:
+        """Neither tasks nor, where the store answered in time, claims."""
         left = [task for task in self.loop.left_of(process) if task not in process.asked]
         if left:
             self.watch.breaks("hygiene", f"{process} has left and still runs {[t.get_coro() for t in left]}")
         owned = [r for r in self.shore.store.tables.threads.values() if r.owner == process.worker]
-        if owned and self.loop.time() > process.wire.lost_at + LANDS_LATER:
+        if owned and in_time and self.loop.time() > process.wire.lost_at + LANDS_LATER:
             names = [r.address.thread_id for r in owned]
             self.watch.breaks("hygiene", f"{process} has left in good order and still owns {names}")
 
