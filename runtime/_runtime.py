@@ -153,14 +153,13 @@ class Runtime(Generic[X]):
         return self._running.artifacts
 
 
-def _by_name(machines: Sequence[Any]) -> Mapping[str, Definition]:
+def _by_name(machines: Sequence[type[Machine[Any, Any]]]) -> Mapping[str, Definition]:
     if isinstance(machines, type):
         raise DefinitionError(f"Runtime: machines= takes a list, as in machines=[{machines.__name__}]")
     named: dict[str, Definition] = {}
-    for listed in machines:
-        if not isinstance(listed, type) or not issubclass(listed, Machine):
-            raise DefinitionError(f"Runtime: machines= lists {listed!r}: list machine classes themselves")
-        machine: type[Machine[Any, Any]] = listed
+    for machine in machines:
+        if not isinstance(machine, type) or not issubclass(machine, Machine):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DefinitionError(f"Runtime: machines= lists {machine!r}: list machine classes themselves")
         plan = definition(machine)
         if plan.name in named:
             raise DefinitionError(
