@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any, Generic, TypeVar, overload
 
@@ -205,7 +207,7 @@ class Client:
         if not started.created:
             _same_start(started.thread, start)
         elif self._worker is not None and _is_still_ours(started.thread, start):
-            if self._worker.leaving:
+            if not self._worker.takes_new:
                 await until_known(lambda: self.store.release([released(started.thread)]))
                 return Thread(self, plan, address)
             log, items = (start.log,), start.items
@@ -285,7 +287,6 @@ class Client:
             base_size=len(payload),
             since_base=0,
             due=due,
-            entered=now,
         )
         return start, progress
 
@@ -334,19 +335,17 @@ class Client:
 
     async def until_still(self, address: Address, plan: Definition) -> ThreadRow:
         """The row of a thread of this machine, once it is parked or has ended."""
-        pause = FIRST_LOOK
-        while True:
-            changed = None if self._worker is None else self._worker.watcher(address)
-            row = await find_thread(self.store, address)
-            _same_machine(row, plan)
-            if row.standing.status in ("parked", "ended"):
-                return row
-            if changed is None:
-                await anyio.sleep(pause)
-            else:
+        worker, pause = self._worker, FIRST_LOOK
+        with nullcontext(asyncio.Event()) if worker is None else worker.watching(address) as changed:
+            while True:
+                changed.clear()
+                row = await find_thread(self.store, address)
+                _same_machine(row, plan)
+                if row.standing.status in ("parked", "ended"):
+                    return row
                 with anyio.move_on_after(pause):
                     await changed.wait()
-            pause = min(2 * pause, LONGEST_LOOK)
+                pause = min(2 * pause, LONGEST_LOOK)
 
 
 def _is_still_ours(thread: ThreadRow, start: Start) -> bool:

@@ -33,7 +33,6 @@ class Progress:
     base_size: int
     since_base: int
     due: dict[str, Micros]
-    entered: Micros
     book: Book = field(factory=Book)
 
     def snapshot_due(self, delta_size: int) -> bool:
@@ -41,7 +40,7 @@ class Progress:
         return self.since_base + delta_size + DELTA_OVERHEAD > self.base_size + SNAPSHOT_SLACK
 
     def advanced(
-        self, merged: Merged[Any], base: Mapping[str, Any] | None, *, due: dict[str, Micros], at: Micros
+        self, merged: Merged[Any], base: Mapping[str, Any] | None, due: dict[str, Micros]
     ) -> Progress:
         """Where the thread stands after a transition, whose commit wrote a snapshot or only the changes."""
         if base is None:
@@ -55,7 +54,6 @@ class Progress:
             base_size=base_size,
             since_base=since_base,
             due=due,
-            entered=at,
             book=Book(names=self.book.names),
         )
 
@@ -131,7 +129,6 @@ def _read(
         base_size=len(base_row.payload),
         since_base=sum(len(row.payload) + DELTA_OVERHEAD for row, _ in later),
         due=dict(last.due),
-        entered=last_row.at,
         book=book,
     )
 

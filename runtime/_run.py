@@ -39,6 +39,8 @@ from ._visit import VisitRunner, received, settle_doubts
 INBOX_PAGE = 100
 INBOX_POLL = 0.5
 """Seconds between looks at the inbox of an interruptible state, for signals that other processes accepted."""
+CRASHES = 3
+"""Workers that died on a thread without its recording anything, after which it is parked."""
 LATE = 1_000_000
 """Microseconds after which a timeout that fires is marked late."""
 
@@ -75,13 +77,12 @@ class Incoming:
 class Run:
     """Goes on with one thread for as long as there is something to do."""
 
-    def __init__(self, host: Host, definition: Definition, claim: Claim, *, poison_limit: int) -> None:
+    def __init__(self, host: Host, definition: Definition, claim: Claim) -> None:
         self.host = host
         self.definition = definition
         self.claim = claim
         self.ledger = Ledger(host.store, host.env, claim.thread, host.worker, host.observers)
         self.draining = False
-        self._poison_limit = poison_limit
         self._pending: list[InboxRow] = list(claim.inbox)
         self._inbox_stale = len(claim.inbox) >= INBOX_PAGE
         self.looked_at: Micros = 0
@@ -240,7 +241,7 @@ class Run:
 
     def _refuse_poison(self) -> None:
         crashes = self.claim.thread.crashes
-        if crashes >= self._poison_limit:
+        if crashes >= CRASHES:
             thread_id = self.address.thread_id
             raise Parking(
                 "poison",

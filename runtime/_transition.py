@@ -155,7 +155,7 @@ def _build(
             "memory": memory,
         },
     )
-    return conclusion, progress.advanced(merged, base, due=due, at=at)
+    return conclusion, progress.advanced(merged, base, due)
 
 
 def _standing(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -39,10 +39,13 @@ from ._look import rows_of
 from ._observe import Observers, logger
 from ._progress import Progress
 from ._reliable import page_of, until_known
-from ._run import Change, Run
+from ._run import CRASHES, Change, Run
 from ._turns import Turns
 
 CLAIM_BATCH = 200
+ALONE_FROM = CRASHES - 2
+"""Crashes, as counted before a claim, from which on that claim's run is alone: the next crash, which may be
+the last that is allowed, is then its own."""
 ABORT_GRACE = 5.0
 """Seconds that aborted calls get to end, after a drain's grace."""
 LOOKS_A_LEASE = 10
@@ -69,11 +72,6 @@ class WorkerOptions:
     """How often the store is asked for what other processes made runnable."""
     grace: timedelta = timedelta(seconds=10)
     """How long running steps may go on once the runtime is left."""
-    poison_limit: int = 3
-    """Crashes without progress after which a thread is parked."""
-    suspect_from: int = 1
-    """Crashes without progress, as counted before a claim, from which on that claim's run is alone: the next
-    crash, which may be the last that is allowed, is then its own."""
 
 
 @frozen
@@ -139,7 +137,7 @@ class Worker:
         self._look_again = 0.0
         self._unsure_until: float | None = None
         """Until when the store may come to hold a claim of this worker's that it does not know of."""
-        self._watchers: dict[Address, asyncio.Event] = {}
+        self._watchers: dict[Address, set[asyncio.Event]] = {}
 
     # --- the process ------------------------------------------------------------------------------
 
@@ -291,7 +289,7 @@ class Worker:
             machines={d.name: d.version for d in self._definitions.values()},
             limit=limit,
             dead=await self._dead_workers(),
-            suspect_from=self._options.suspect_from,
+            suspect_from=ALONE_FROM,
             suspects=suspects,
         )
 
@@ -317,7 +315,7 @@ class Worker:
     def take(self, claim: Claim, progress: Progress | None = None) -> Run:
         """Go on with a claimed thread."""
         definition = self._definitions[claim.thread.machine]
-        run = Run(self, definition, claim, poison_limit=self._options.poison_limit)
+        run = Run(self, definition, claim)
         if progress is not None:
             run.begin(progress)
         if self._draining:
@@ -387,8 +385,7 @@ class Worker:
             self._next_wake = wake
             self._nudge.set()
         if change in ("parked", "ended"):
-            watcher = self._watchers.pop(run.address, None)
-            if watcher is not None:
+            for watcher in self._watchers.get(run.address, ()):
                 watcher.set()
 
     # --- what clients in this process ask -----------------------------------------------------------
@@ -398,11 +395,6 @@ class Worker:
         """Whether a thread started here may be run here at once."""
         alone = self._suspects or self._suspect is not None
         return not self._draining and not alone and len(self._runs) < self._options.concurrency
-
-    @property
-    def leaving(self) -> bool:
-        """The worker begins nothing any more."""
-        return self._draining
 
     def offer(self, address: Address, row: InboxRow) -> None:
         """A signal was accepted by this process: its thread is told, or claimed."""
@@ -415,9 +407,17 @@ class Worker:
         """Something may be runnable."""
         self._nudge.set()
 
-    def watcher(self, address: Address) -> asyncio.Event:
-        """Set when the thread parks or ends in this process."""
-        return self._watchers.setdefault(address, asyncio.Event())
+    @contextlib.contextmanager
+    def watching(self, address: Address) -> Generator[asyncio.Event]:
+        """An event that is set when the thread parks or ends in this process; nothing is kept afterwards."""
+        event = asyncio.Event()
+        self._watchers.setdefault(address, set()).add(event)
+        try:
+            yield event
+        finally:
+            self._watchers[address].discard(event)
+            if not self._watchers[address]:
+                del self._watchers[address]
 
 
 def released(row: ThreadRow) -> Release:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import sleep
+from asyncio import gather, sleep
 from datetime import timedelta
 from typing import Any
 
@@ -133,3 +133,57 @@ async def test_r92_a_receiver_of_a_failure_that_sets_what_does_not_fit_parks_and
     assert parked.standing.reason == "failed"
     assert (parked.standing.note or "").startswith("thread 't', state 'working': event 'gave_up': ")
     assert "text" in (parked.standing.note or "")
+
+
+def slow(machine_name: str, running: list[int]) -> Any:
+    class Slow(Machine[Note, World], version=1, calls=CALLS, name=machine_name):
+        """Counts how many of it run at once."""
+
+        working = State(initial=True)
+        done = State(final=True)
+        finished = working.to(done)
+
+        @working.handler
+        async def work(self, data: Note, step: Step[World]) -> Fire:
+            running[0] += 1
+            running[1] = max(running)
+            await sleep(1)
+            running[0] -= 1
+            return self.finished()
+
+    return Slow
+
+
+@simulated
+async def test_no_more_threads_run_at_once_than_were_allowed_however_many_start_together(
+    loop: SimLoop,
+) -> None:
+    running = [0, 0]
+    machine = slow("Slow", running)
+    sim = Sim(loop, machine)
+    engine = await sim.engine(concurrency=3)
+    names = [f"t{n}" for n in range(12)]
+    await gather(*(engine.start(machine, thread_id=name) for name in names))
+    for name in names:
+        await sim.until("ended", thread_id=name)
+    assert running == [0, 3]
+    assert loop.now() < EPOCH + 10 * SECOND
+
+
+@simulated
+async def test_who_waited_for_a_thread_leaves_nothing_behind(loop: SimLoop) -> None:
+    sim = Sim(loop, Timed)
+    engine = await sim.engine()
+    await engine.start(Timed)
+    thread = engine.runtime.thread(Timed, thread_id="t", workspace="w")
+    worker = engine.runtime._running._worker
+    assert worker is not None
+    gone = loop.create_task(engine.inside(thread.result))
+    stays = loop.create_task(engine.inside(thread.result))
+    await sleep(1)
+    assert [len(waiting) for waiting in worker._watchers.values()] == [2]
+    gone.cancel()
+    await sleep(1)
+    assert (await stays).state == "late"
+    assert (await thread.result()).state == "late"
+    assert worker._watchers == {}
