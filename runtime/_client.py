@@ -33,7 +33,7 @@ from perdure.stores import (
 )
 from perdure.stores import Signal as StoredSignal
 
-from ._context import moment
+from ._context import micros, moment
 from ._env import Env
 from ._errors import Parked, SignalRefused, StartConflict, UnknownMachine
 from ._journal import Body, encode_body, log_row
@@ -243,7 +243,7 @@ class Client:
         merged = plan.data.started(data, owned_values(address.thread_id, 0))
         base = plan.data.base(merged.data, merged.positions)
         state = plan.states[plan.initial]
-        due = {t.event: now + round(t.after.total_seconds() * 1e6) for t in state.timeouts}
+        due = {t.event: now + micros(t.after) for t in state.timeouts}
         parts = {"items": merged.items, "messages": merged.messages}
         body = Body(dest=plan.initial, base=base, version=plan.version, due=due, side=side_digest(parts))
         payload, incarnation = encode_body(body), self.env.token(16)
@@ -253,15 +253,7 @@ class Client:
             address=address,
             incarnation=incarnation,
             machine=plan.name,
-            standing=Standing(
-                state=plan.initial,
-                seq=0,
-                version=plan.version,
-                definition=plan.hash,
-                status="waiting" if state.waiting else "running",
-                base=0,
-                wake=min(due.values(), default=None) if state.waiting else None,
-            ),
+            standing=_first_standing(plan, due),
             log=log_row(
                 incarnation,
                 seq=0,
@@ -348,6 +340,19 @@ class Client:
                 pause = min(2 * pause, LONGEST_LOOK)
 
 
+def _first_standing(plan: Definition, due: Mapping[str, int]) -> Standing:
+    waiting = plan.states[plan.initial].waiting
+    return Standing(
+        state=plan.initial,
+        seq=0,
+        version=plan.version,
+        definition=plan.hash,
+        status="waiting" if waiting else "running",
+        base=0,
+        wake=min(due.values(), default=None) if waiting else None,
+    )
+
+
 def _is_still_ours(thread: ThreadRow, start: Start) -> bool:
     """The start's claim stands: one that was sent again may find that others went on meanwhile."""
     return start.owner is not None and (thread.owner, thread.epoch, thread.n) == (start.owner, 1, 1)
@@ -412,7 +417,7 @@ class Uploads:
                 seq=None,
                 derived_from=(),
                 created=now,
-                expires=None if expires is None else now + round(expires.total_seconds() * 1e6),
+                expires=None if expires is None else now + micros(expires),
             )
             await until_known(lambda: self._store.upload(row))
             await staged.publish()
