@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from anyio import to_thread
@@ -25,6 +25,11 @@ FOREVER = datetime.max.replace(tzinfo=UTC)
 def moment(at: Micros) -> datetime:
     """A store's time as people write it."""
     return datetime.fromtimestamp(at / 1_000_000, tz=UTC)
+
+
+def micros(span: timedelta) -> Micros:
+    """A span of time as the store counts it."""
+    return round(span.total_seconds() * 1_000_000)
 
 
 @frozen(kw_only=True)
