@@ -11,7 +11,8 @@ from perdure.machines import Declared, Effect, Fire, HandlerPlan, Keyed, Read
 from perdure.stores import KeyTaken, KeyWrite, MemoryCheck, Micros
 
 from ._book import EffectRecord, Signature, family, signature_of
-from ._context import FOREVER, Parking, Stopped, Visit
+from ._context import FOREVER, Parking, Stopped, Visit, micros
+from ._effects import intent_entry
 from ._ends import WEIGHT, Drained, End, Fired, MustPark, Raised
 from ._errors import AttemptTimedOut, CallMisuse
 from ._journal import Entry, raw
@@ -116,7 +117,7 @@ class Attempt:
             kept=read.keep,
             perform=perform,
             decode=lambda stored: read.result.decode(stored, f"{where}: recorded result"),
-            young=None if reuse is None else lambda at: visit.env.now() - at <= reuse.total_seconds() * 1e6,
+            young=None if reuse is None else lambda at: visit.env.now() - at <= micros(reuse),
         )
 
     def register_plain(
@@ -274,12 +275,8 @@ class Attempt:
 
     async def _commit_intents(self, batch: list[OpenEffect], **parts: Any) -> None:
         self._intents = [c for c in self._intents if c not in batch]
-        visit, now = self.visit, self.visit.env.now()
-        reads = list(self.unrecorded)
-        entries: list[Entry] = []
-        for call in batch:
-            not_after = now + int(call.effect.deadline.total_seconds() * 1e6)
-            entries.append(call.intent(not_after, now))
+        visit, reads = self.visit, list(self.unrecorded)
+        entries = [intent_entry(visit, call.effect, call.named()) for call in batch]
         # An effect that was issued before may have happened: no newer memory can refuse it any more.
         anew = any(call.record is None for call in batch)
         checks = tuple(self.memory_checks.values()) if anew else ()
@@ -310,7 +307,6 @@ class Attempt:
                 action="claim",
                 arguments=digest(salt, call.signature[2]),
                 salt=salt,
-                expires=visit.env.now() + int(effect.key_retention.total_seconds() * 1e6),
             )
             try:
                 await self._commit_intents([call], keys=(write,))
@@ -338,11 +334,7 @@ class Attempt:
 
     def _serve(self, call: OpenEffect, outcome: bytes) -> None:
         visit, now = self.visit, self.visit.env.now()
-        entry = {
-            **{k: v for k, v in call.intent(now, now).items() if k not in ("not_after", "settle", "worker")},
-            "k": "served",
-            "value": raw(outcome),
-        }
+        entry: Entry = {"k": "served", **call.named(), "value": raw(outcome), "at": now}
         self._intents = [c for c in self._intents if c is not call]
         visit.note_behind(entry)
         self._now_recorded(call, entry)

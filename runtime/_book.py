@@ -13,7 +13,7 @@ from attrs import define, field
 
 from perdure.stores import Micros
 
-from ._journal import Entry
+from ._journal import Entry, raw
 
 Signature = tuple[str, str, bytes]
 """Lane, call name, canonical arguments."""
@@ -25,6 +25,23 @@ TOLD = frozenset(("attempt", "park", "resolution", "resumed", "reuse", "signal",
 def signature_of(lane: str, call: str, arguments: bytes, explicit: str | None = None) -> Signature:
     """What equal calls share. An explicit key is a part of the call's name here."""
     return lane, call if explicit is None else f"{call}\x00{explicit}", arguments
+
+
+def action_entry(
+    id: int, signature: Signature, occurrence: int, wire: int, key: str, explicit: str | None
+) -> Entry:
+    """What an entry says of the action that it is about: a part of an intent, say."""
+    lane, call, arguments = signature
+    named: Entry = {
+        "id": id,
+        "lane": lane,
+        "call": call.partition("\x00")[0],
+        "args": raw(arguments),
+        "occ": occurrence,
+        "wire": wire,
+        "key": key,
+    }
+    return named if explicit is None else {**named, "explicit": explicit}
 
 
 def family(lane: str) -> str:
@@ -53,6 +70,11 @@ class Issue:
     worker: str
     ended: Micros | None = None
     """When the call is known to have ended, where it is."""
+
+    def settled(self, gone: Micros | None = None) -> Micros:
+        """From when on it cannot land any more. ``gone``: when its process was known to have ended, if so."""
+        end = gone if self.ended is None else self.ended
+        return (self.not_after if end is None else min(end, self.not_after)) + self.settle
 
 
 @define
@@ -87,6 +109,15 @@ class EffectRecord:
     @property
     def arguments(self) -> bytes:
         return self.signature[2]
+
+    @property
+    def settled(self) -> Micros:
+        """From when on none of its issues can land any more, as far as the record says."""
+        return max((issue.settled() for issue in self.unsettled), default=0)
+
+    def named(self) -> Entry:
+        """The action, as entries name it."""
+        return action_entry(self.id, self.signature, self.occurrence, self.wire, self.key, self.explicit)
 
 
 @define

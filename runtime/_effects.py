@@ -17,7 +17,7 @@ from perdure.machines import UNKNOWN, Absent, Effect, Found, NotDone, NotStorabl
 from perdure.stores import KeyWrite, Micros
 
 from ._book import EffectRecord
-from ._context import Abandoned, LeaseLost, Parking, Visit, moment
+from ._context import Abandoned, LeaseLost, Parking, Visit, micros, moment
 from ._journal import Entry, describe_error, raw
 
 ISSUES_A_CALL = 6
@@ -142,21 +142,17 @@ class EffectWork:
     # --- outcomes ---------------------------------------------------------------------------------
 
     def _done(self, record: EffectRecord, encoded: bytes, *, adopted: bool) -> None:
-        entry: Entry = {"k": "done", "id": record.id, "value": raw(encoded), "at": self.visit.env.now()}
+        now = self.visit.env.now()
+        entry: Entry = {"k": "done", "id": record.id, "value": raw(encoded), "at": now}
         if adopted:
             entry["adopted"] = True
-        self.visit.note_behind(entry, self._key_write(record, "outcome", encoded))
+        self.visit.note_behind(entry, key_outcome(self.effect, record, encoded, now))
 
     def _not_done(self, record: EffectRecord, error: str, *, absent: bool) -> None:
         entry: Entry = {"k": "not_done", "id": record.id, "error": error, "at": self.visit.env.now()}
         if absent:
             entry["absent"] = True
-        self.visit.note_behind(entry, self._key_write(record, "free", None))
-
-    def _key_write(self, record: EffectRecord, action: Any, outcome: bytes | None) -> KeyWrite | None:
-        if record.explicit is None:
-            return None
-        return KeyWrite(effect=record.call, key=record.explicit, action=action, outcome=outcome)
+        self.visit.note_behind(entry, key_freed(record))
 
     # --- doubt ------------------------------------------------------------------------------------
 
@@ -246,18 +242,15 @@ class EffectWork:
         believed. The clock that recorded the ends may have been off, and so may be this one."""
         latest = 0
         for issue in record.unsettled:
-            end = issue.ended
-            if end is None:
-                end = await self.visit.process_end(issue.worker)
-            bound = issue.not_after if end is None else min(end, issue.not_after)
-            latest = max(latest, bound + issue.settle)
+            gone = await self.visit.process_end(issue.worker) if issue.ended is None else None
+            latest = max(latest, issue.settled(gone))
         return latest + self.visit.env.unsure()
 
     def _key_expired(self, record: EffectRecord) -> bool:
         lifetime = self.effect.key_lifetime
         if lifetime is None:
             return False
-        return self.visit.env.now() >= record.first_issued + int(lifetime.total_seconds() * 1e6)
+        return self.visit.env.now() >= record.first_issued + micros(lifetime)
 
     async def _pause_between_issues(self, record: EffectRecord) -> None:
         if self.issued_here >= ISSUES_A_CALL:
@@ -293,7 +286,45 @@ def _short(answer: Any) -> str:
     return f"the class {answer.__name__}" if isinstance(answer, type) else type(answer).__name__
 
 
-async def settle_unasked(visit: Visit, record: EffectRecord, intend: Intend) -> None:
+def intent_entry(visit: Visit, effect: Effect[Any, ..., Any], action: Entry) -> Entry:
+    """The journal's entry for the next issue of an action."""
+    now = visit.env.now()
+    return {
+        "k": "intent",
+        **action,
+        "not_after": now + micros(effect.deadline),
+        "settle": micros(effect.settle) + visit.env.unsure(),
+        "worker": visit.ledger.worker,
+        "at": now,
+    }
+
+
+def key_outcome(
+    effect: Effect[Any, ..., Any], record: EffectRecord, outcome: bytes, now: Micros
+) -> KeyWrite | None:
+    """What an effect's outcome does to its explicit key, if it has one: it is kept for ``key_retention``."""
+    if record.explicit is None:
+        return None
+    expires = now + micros(effect.key_retention)
+    return KeyWrite(
+        effect=record.call, key=record.explicit, action="outcome", outcome=outcome, expires=expires
+    )
+
+
+def key_freed(record: EffectRecord) -> KeyWrite | None:
+    """What it does to an explicit key that the effect was not done."""
+    if record.explicit is None:
+        return None
+    return KeyWrite(effect=record.call, key=record.explicit, action="free")
+
+
+async def settle_doubts(visit: Visit) -> None:
+    """Bring every effect of the visit to an outcome before an event that is not the handler's commits."""
+    for record in list(visit.book.doubts()):
+        await settle_unasked(visit, record)
+
+
+async def settle_unasked(visit: Visit, record: EffectRecord) -> None:
     """Bring an effect that no call of the handler matches to an outcome, or raise ``Parking``."""
     declared = visit.definition.calls.get(record.call)
     if not isinstance(declared, Effect):
@@ -307,4 +338,12 @@ async def settle_unasked(visit: Visit, record: EffectRecord, intend: Intend) -> 
         values = declared.decode_arguments(record.arguments, f"{visit.where}: {declared.label}")
     except (Unreadable, msgspec.MsgspecError) as error:
         raise Parking("unreadable", str(error), {"id": record.id, "call": record.call}) from error
+
+    async def intend(work: EffectWork) -> Micros:
+        entry = intent_entry(visit, declared, record.named())
+        await visit.ledger.record([entry])
+        visit.book.apply(entry)
+        not_after: Micros = entry["not_after"]
+        return not_after
+
     await EffectWork(visit, declared, values, record, asked=False).complete(intend)

@@ -403,8 +403,5 @@ async def doubts_of(store: Store, row: ThreadRow) -> list[tuple[str, str, int]]:
             book.apply_all(decode_body(log.payload).entries)
     found: list[tuple[str, str, int]] = []
     for record in book.doubts():
-        until = max(
-            (min(i.not_after, i.ended or i.not_after) + i.settle for i in record.unsettled), default=0
-        )
-        found.append((record.call, record.key, until))
+        found.append((record.call, record.key, record.settled))
     return found

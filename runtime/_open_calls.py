@@ -11,7 +11,7 @@ from attrs import define, field
 from perdure.machines import Effect, NotDone
 from perdure.stores import MemoryMoved, Micros, StaleClaim
 
-from ._book import EffectRecord, ReadRecord, Signature
+from ._book import EffectRecord, ReadRecord, Signature, action_entry
 from ._context import Abandoned, LeaseLost, Parking, Stopped
 from ._effects import EffectWork
 from ._ends import Drained, Lost, Moved, MustPark, Raised
@@ -176,33 +176,17 @@ class OpenEffect(OpenCall):
             attempt.changed()
         return None
 
-    def intent(self, not_after: Micros, now: Micros) -> Entry:
-        """The journal's entry for the next issue."""
-        visit, record = self.attempt.visit, self.record
-        lane, _, arguments = self.signature
-        entry: Entry = {
-            "k": "intent",
-            "id": visit.book.allot() if record is None else record.id,
-            "lane": lane,
-            "call": self.effect.name,
-            "args": raw(arguments),
-            "occ": self.occurrence,
-            "wire": self.wire,
-            "key": self.key,
-            "not_after": not_after,
-            "settle": int(self.effect.settle.total_seconds() * 1e6) + visit.env.unsure(),
-            "worker": visit.ledger.worker,
-            "at": now,
-        }
-        if self.explicit is not None:
-            entry["explicit"] = self.explicit
-        return entry
+    def named(self) -> Entry:
+        """The action, as entries name it; one without a record is given the next id."""
+        if self.record is not None:
+            return self.record.named()
+        number = self.attempt.visit.book.allot()
+        return action_entry(number, self.signature, self.occurrence, self.wire, self.key, self.explicit)
 
     @property
     def key(self) -> str:
+        """The key of an action that has no record yet."""
         visit = self.attempt.visit
-        if self.record is not None:
-            return self.record.key
         if self.explicit is not None:
             return explicit_key(visit.row.address.workspace, self.effect.name, self.explicit)
         lane, _, arguments = self.signature

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
 from attrs import evolve, frozen
 
 from perdure.machines import Definition, Effect, NotStorable, Unreadable
-from perdure.stores import Address, Claim, ClaimRequest, KeyWrite, Micros, Store, WorkerRow
+from perdure.stores import (
+    Address,
+    Claim,
+    ClaimRequest,
+    KeyWrite,
+    Micros,
+    Release,
+    Standing,
+    Status,
+    Store,
+    StoreError,
+    ThreadRow,
+    WorkerRow,
+)
 
 from ._book import Book, EffectRecord
 from ._context import moment
+from ._effects import key_freed, key_outcome
 from ._env import Env
 from ._errors import CannotResolve
 from ._journal import Entry, decode_body, raw
@@ -61,11 +75,7 @@ async def retry(store: Store, env: Env, plan: Definition, address: Address) -> N
 async def resolve(store: Store, env: Env, plan: Definition, address: Address, resolution: Resolution) -> None:
     """Record what an operator knows, and let the thread go on."""
     async with _hold(store, env, plan, address) as held:
-        try:
-            entries, keys = _entries(held, env.now(), plan, resolution)
-        except CannotResolve:
-            await _let_go(held)
-            raise
+        entries, keys = _entries(held, env.now(), plan, resolution)
         await _go_on(held, env, entries, keys)
 
 
@@ -119,13 +129,10 @@ def _settle(
     thread_id: str, record: EffectRecord, now: Micros, plan: Definition, resolution: Resolution
 ) -> tuple[list[Entry], tuple[KeyWrite, ...]]:
     if resolution.action == "not done":
-        settled = max(
-            (min(i.not_after, i.ended or i.not_after) + i.settle for i in record.unsettled), default=0
-        )
-        if now < settled:
+        if now < record.settled:
             raise CannotResolve(
                 f"thread {thread_id!r}: effect {record.call} may still happen until "
-                f"{moment(settled).isoformat()}: say --not-done after that"
+                f"{moment(record.settled).isoformat()}: say --not-done after that"
             )
         entry: Entry = {
             "k": "resolved",
@@ -134,26 +141,24 @@ def _settle(
             "by": resolution.by,
             "at": now,
         }
-        return [entry], _key_writes(record, "free", None)
-    value = _checked_value(thread_id, record, plan, resolution.value)
+        return [entry], _some(key_freed(record))
+    effect = plan.calls.get(record.call)
+    if not isinstance(effect, Effect):
+        raise CannotResolve(f"thread {thread_id!r}: {plan.name} lists no effect {record.call!r} in calls=")
+    value = _checked_value(thread_id, effect, resolution.value)
     entries: list[Entry] = [
         {"k": "resolution", "action": "done", "id": record.id, "by": resolution.by, "at": now},
         {"k": "done", "id": record.id, "value": raw(value), "at": now, "adopted": True},
     ]
-    return entries, _key_writes(record, "outcome", value)
+    return entries, _some(key_outcome(effect, record, value, now))
 
 
-def _key_writes(record: EffectRecord, action: Any, outcome: bytes | None) -> tuple[KeyWrite, ...]:
-    if record.explicit is None:
-        return ()
-    return (KeyWrite(effect=record.call, key=record.explicit, action=action, outcome=outcome),)
+def _some(write: KeyWrite | None) -> tuple[KeyWrite, ...]:
+    return () if write is None else (write,)
 
 
-def _checked_value(thread_id: str, record: EffectRecord, plan: Definition, value: bytes) -> bytes:
-    effect = plan.calls.get(record.call)
-    if not isinstance(effect, Effect):
-        raise CannotResolve(f"thread {thread_id!r}: {plan.name} lists no effect {record.call!r} in calls=")
-    where = f"thread {thread_id!r}: result of effect {record.call}"
+def _checked_value(thread_id: str, effect: Effect[Any, ..., Any], value: bytes) -> bytes:
+    where = f"thread {thread_id!r}: result of {effect.label}"
     try:
         return effect.result.encode(effect.result.decode(value, where), where)
     except (Unreadable, NotStorable) as error:
@@ -187,7 +192,17 @@ async def _hold(store: Store, env: Env, plan: Definition, address: Address) -> A
                 f"thread {address.thread_id!r} cannot be claimed now: it needs version >= "
                 f"{row.standing.version} of {plan.name}, or somebody else is at it"
             )
-        yield _read(store, env, plan, claimed.claims[0], row.standing, worker)
+        claim = claimed.claims[0]
+        try:
+            if claim.thread.n != row.n:
+                raise CannotResolve(f"thread {address.thread_id!r} went on meanwhile: look at it again")
+            yield _read(store, env, plan, claim, row.standing, worker)
+        except Exception:
+            with suppress(StoreError):
+                await store.release(
+                    [_let_go(claim.thread, "parked" if claim.thread.n == row.n else "running")]
+                )
+            raise
 
 
 @asynccontextmanager
@@ -210,7 +225,7 @@ async def _operator(store: Store, env: Env) -> AsyncGenerator[str]:
         await store.beat(evolve(row, ended=env.now()))
 
 
-def _read(store: Store, env: Env, plan: Definition, claim: Claim, before: Any, worker: str) -> _Held:
+def _read(store: Store, env: Env, plan: Definition, claim: Claim, before: Standing, worker: str) -> _Held:
     ledger = Ledger(store, env, claim.thread, worker)
     ledger.standing = before
     book = Book(names=current_names(plan))
@@ -225,7 +240,6 @@ def _read(store: Store, env: Env, plan: Definition, claim: Claim, before: Any, w
             park = next((e for e in entries if e["k"] == "park"), park)
     except DAMAGE as error:
         damage = f"{type(error).__name__}: {error}"
-    ledger.inbox_seen = 0
     return _Held(ledger, book, park, damage)
 
 
@@ -243,9 +257,13 @@ async def _go_on(held: _Held, env: Env, entries: list[Entry], keys: tuple[KeyWri
     )
 
 
-async def _let_go(held: _Held) -> None:
-    """Park it again as it was."""
-    standing = held.ledger.standing
-    await held.ledger.conclude(
-        lambda n: Conclusion(kind="resolve", standing=standing, release=True, at=held.ledger.env.now())
+def _let_go(thread: ThreadRow, status: Status) -> Release:
+    """As it was, and what came in meanwhile makes it due."""
+    return Release(
+        address=thread.address,
+        incarnation=thread.incarnation,
+        epoch=thread.epoch,
+        status=status,
+        wake=None,
+        inbox_seen=0,
     )

@@ -26,6 +26,7 @@ from perdure.stores import (
 )
 
 from ._context import LeaseLost, Parking, Visit
+from ._effects import settle_doubts
 from ._env import Env
 from ._journal import Entry
 from ._ledger import Conclusion, Ledger
@@ -34,7 +35,7 @@ from ._progress import Progress, load
 from ._reliable import page_of, until_known
 from ._transition import Transition, accepts, commit_transition
 from ._turns import Turns
-from ._visit import VisitRunner, received, settle_doubts
+from ._visit import VisitRunner, received
 
 INBOX_PAGE = 100
 INBOX_POLL = 0.5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 from attrs import define, evolve, field
@@ -11,7 +10,7 @@ from attrs import define, evolve, field
 from perdure.machines import BadUpdate, NotStorable, Row, StatePlan
 from perdure.stores import MemoryMoved, MemoryWrite, Micros, Standing
 
-from ._context import Parking, Visit
+from ._context import Parking, Visit, micros
 from ._errors import GuardRefused, PerdureError
 from ._journal import Body, Entry, describe_error
 from ._ledger import Conclusion
@@ -130,7 +129,7 @@ def _build(
     recoded = definition.version != visit.ledger.standing.version
     snapshot = recoded or progress.snapshot_due(merged.size)
     base = definition.data.base(merged.data, merged.positions) if snapshot else None
-    due = {timeout.event: at + _micros(timeout.after) for timeout in dest.timeouts}
+    due = {timeout.event: at + micros(timeout.after) for timeout in dest.timeouts}
     standing, release = _standing(visit, dest, seq, n if snapshot else visit.ledger.standing.base, due)
     body = Body(
         event=move.event,
@@ -279,6 +278,3 @@ def merged_memory(
                 )
     return [write for _, write in together.values()]
 
-
-def _micros(span: timedelta) -> int:
-    return round(span.total_seconds() * 1_000_000)

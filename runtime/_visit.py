@@ -11,12 +11,11 @@ import msgspec
 from attrs import define, field
 
 from perdure.machines import BadUpdate, Effect, Failure, Fire, HandlerPlan, NotStorable
-from perdure.stores import MemoryMoved, Micros, StaleClaim, TooLarge
+from perdure.stores import MemoryMoved, StaleClaim, TooLarge
 
 from ._attempt import Attempt
-from ._book import EffectRecord
-from ._context import Parking, Visit
-from ._effects import EffectWork, settle_unasked
+from ._context import Parking, Visit, micros
+from ._effects import settle_doubts, settle_unasked
 from ._ends import Drained, End, Fired, Lost, Moved, MustPark, Preempted, Raised
 from ._errors import CallMisuse, GuardRefused, PerdureError
 from ._journal import Entry, describe_error, raw, said_of
@@ -133,7 +132,7 @@ class VisitRunner:
             declared = self.visit.definition.calls.get(record.call)
             if isinstance(declared, Effect) and declared.lookup_fn is not None:
                 with contextlib.suppress(Parking):
-                    await settle_unasked(self.visit, record, lambda work: _intend_again(self.visit, work))
+                    await settle_unasked(self.visit, record)
 
     # --- the end ----------------------------------------------------------------------------------
 
@@ -244,7 +243,7 @@ class VisitRunner:
             "attempt": attempt.number,
             "error": describe_error(error),
             "dropped": attempt.to_drop(),
-            "retry_at": None if last else now + round(wait.total_seconds() * 1e6),
+            "retry_at": None if last else now + micros(wait),
             "at": now,
         }
 
@@ -319,36 +318,6 @@ def received(visit: Visit, event: str, receiver: Any, data: Any, payload: Any) -
         raise Parking("failed", f"{visit.where}: the receiver of {event!r} must return self.{event}(...)")
     updates: Mapping[str, object] = accept.updates
     return updates
-
-
-async def settle_doubts(visit: Visit) -> None:
-    """Bring every effect of the visit to an outcome before an event that is not the handler's commits."""
-    for record in list(visit.book.doubts()):
-        await settle_unasked(visit, record, lambda work: _intend_again(visit, work))
-
-
-async def _intend_again(visit: Visit, work: EffectWork) -> Micros:
-    record: EffectRecord | None = work.record
-    assert record is not None
-    now = visit.env.now()
-    not_after = now + int(work.effect.deadline.total_seconds() * 1e6)
-    entry: Entry = {
-        "k": "intent",
-        "id": record.id,
-        "lane": record.lane,
-        "call": record.call,
-        "args": raw(record.arguments),
-        "occ": record.occurrence,
-        "wire": record.wire,
-        "key": record.key,
-        "not_after": not_after,
-        "settle": int(work.effect.settle.total_seconds() * 1e6) + visit.env.unsure(),
-        "worker": visit.ledger.worker,
-        "at": now,
-    }
-    await visit.ledger.record([entry])
-    visit.book.apply(entry)
-    return not_after
 
 
 def trimmed(read: Entry) -> Entry:

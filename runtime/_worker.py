@@ -32,7 +32,7 @@ from perdure.stores import (
     Workers,
 )
 
-from ._context import Parking
+from ._context import Parking, micros
 from ._env import Env
 from ._journal import describe_error
 from ._look import rows_of
@@ -150,7 +150,7 @@ class Worker:
             host=self._mark.host,
             pid=os.getpid(),
             lock=self._mark.path,
-            lease=round(self._options.lease.total_seconds() * 1e6),
+            lease=micros(self._options.lease),
             started=now,
             beat=now,
         )

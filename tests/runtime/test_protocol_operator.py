@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 from harness.engine import (
+    CALLS,
+    FaultyStore,
     Note,
     Reply,
     Sim,
     World,
     bare,
     carrying,
+    every,
     for_ever,
     fresh,
     job,
@@ -23,8 +26,9 @@ from harness.engine import (
 )
 from harness.loop import EPOCH, SimLoop
 
-from perdure.machines import NotDone, Retry, Step
+from perdure.machines import Fire, Machine, NotDone, Retry, State, Step
 from perdure.runtime import CannotResolve, Resolution
+from perdure.runtime._client import Client
 
 SECOND = 1_000_000
 
@@ -461,3 +465,39 @@ async def test_an_operators_claim_is_left_alone_by_workers(loop: SimLoop) -> Non
     await sim.until("ended")
     assert len(sim.world.arrivals) == 1
     assert EPOCH + 15 * SECOND <= loop.now() < EPOCH + 16 * SECOND
+
+
+class Once(Machine[Note, World], version=1, calls=CALLS):
+    """Fails once, and then waits."""
+
+    working = State(initial=True, retry=Retry(attempts=1))
+    review = State()
+    done = State(final=True)
+    worked = working.to(review)
+    close = review.to(done).on_signal()
+
+    @working.handler
+    async def work(self, data: Note, step: Step[World]) -> Fire:
+        if await step.call(kept, str(step.attempt)) == "kept#1":
+            raise RuntimeError("no")
+        return self.worked()
+
+
+@simulated
+async def test_an_operator_who_comes_too_late_takes_nothing_back(loop: SimLoop) -> None:
+    """Between the look at the thread and the claim it went on: what was seen is not what is there."""
+    sim = Sim(loop, Once)
+    await (await sim.engine()).start(Once)
+    await sim.until("parked")
+    way = FaultyStore(sim.store, sim.tell)
+    way.fault("delay", every("claim"), seconds=10)
+    slow = Client(way, sim.artifacts, sim.env, {"Once": Once._definition}, None)
+    late = asyncio.create_task(slow.thread(Once, thread_id="t", workspace="w").retry())
+    await sleep(1)
+    await sim.thread(Once).retry()
+    went_on = await sim.until("waiting")
+    with pytest.raises(CannotResolve, match="'t' went on meanwhile: look at it again"):
+        await late
+    await sleep(5)
+    there = await sim.row()
+    assert (there.standing, there.n, there.owner) == (went_on.standing, went_on.n, None)

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from harness.engine import CALLS, Note, Sim, World, for_ever, job, kept, simulated
-from harness.loop import SimLoop
+from harness.engine import CALLS, Note, Reply, Sim, World, for_ever, job, kept, looked, simulated
+from harness.loop import EPOCH, SimLoop
 
 from perdure.machines import Accept, Fire, Machine, State, Step, Unreadable
 from perdure.runtime._journal import holds, seal
-from perdure.stores import SCHEMA, Address, LogRow
+from perdure.stores import SCHEMA, Address, Keys, LogRow
 
 THREAD = Address(workspace="w", thread_id="t")
 
@@ -159,3 +159,21 @@ async def test_r10_a_row_of_newer_code_parks_and_is_left_as_it_is(
     assert says in (parked.standing.note or "")
     assert log[:-1] == before
     assert says in await sim.thread(machine).why()
+
+
+@simulated
+async def test_an_explicit_key_is_kept_for_its_retention_once_it_has_an_outcome(loop: SimLoop) -> None:
+    async def body(machine: Any, data: Note, step: Step[World]) -> Fire:
+        return machine.finished(text=await step.call(looked.keyed("k"), "a"))  # type: ignore[no-any-return]
+
+    machine = job(body)
+    sim = Sim(loop, machine)
+    sim.world.reply("looked", Reply(takes=5))
+    await (await sim.engine()).start(machine)
+    await sleep(2)
+    (row,) = await sim.store_rows(Keys(workspace="w", effect="looked"))
+    assert (row.outcome, row.expires) == (None, None)  # nobody may forget what is in doubt
+    await sim.until("ended")
+    (row,) = await sim.store_rows(Keys(workspace="w", effect="looked"))
+    assert row.outcome == b'"looked-1"'
+    assert row.expires == EPOCH + 5_000_000 + 30 * 24 * 3600 * 1_000_000
