@@ -277,4 +277,3 @@ def merged_memory(
                     "namespace merge=, or use update in both"
                 )
     return [write for _, write in together.values()]
-
