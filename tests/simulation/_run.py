@@ -132,7 +132,7 @@ class Run:
         self.mixed = draw.random() < 0.3
         """Whether processes run different code."""
         self.definitions = {d.name: d for d in map(definition, MACHINES)}
-        self.watch = Watch(self.world, store, self.definitions, self.mixed, tell)
+        self.watch = Watch(self.world, store, self.definitions, self.mixed, weather.lapses, tell)
         store.landed = self.watch.landed
         self.world.arrived = self.watch.arrived
         self.world.epoch_of = lambda key: self.watch.epochs.get(key, 0)
@@ -302,16 +302,17 @@ class Run:
         if process.killed_at is None:
             if ending.exception() is not None:
                 self.watch.breaks("hygiene", f"{process} could not leave: {ending.exception()!r}")
-            self._left_nothing(process, in_time=self.loop.time() < since + ABORT_GRACE)
+            self._left_nothing(process, since)
             process.killed_at = self.loop.time()
 
-    def _left_nothing(self, process: Process, *, in_time: bool) -> None:
-        """Neither tasks nor, where the store answered in time, claims."""
+    def _left_nothing(self, process: Process, since: float) -> None:
+        """Neither tasks nor, where the store answered it in time from when it began to leave, claims."""
         left = [task for task in self.loop.left_of(process) if task not in process.asked]
         if left:
             self.watch.breaks("hygiene", f"{process} has left and still runs {[t.get_coro() for t in left]}")
         owned = [r for r in self.shore.store.tables.threads.values() if r.owner == process.worker]
-        if owned and in_time and self.loop.time() > process.wire.lost_at + LANDS_LATER:
+        answered = process.wire.lost_at + LANDS_LATER < since and self.loop.time() < since + ABORT_GRACE
+        if owned and answered:
             names = [r.address.thread_id for r in owned]
             self.watch.breaks("hygiene", f"{process} has left in good order and still owns {names}")
 

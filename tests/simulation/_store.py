@@ -47,6 +47,11 @@ class Weather:
     dragging: float = 0.0
     """A heartbeat's reply is late, though its request was not."""
 
+    @property
+    def lapses(self) -> bool:
+        """A worker may lose its lease although nothing happens to it."""
+        return bool(self.unavailable or self.lost or self.stalled or self.dragging)
+
 
 CLEAR = Weather()
 LANDS_LATER = 2.0

@@ -46,6 +46,8 @@ class Watch:
     definitions: Mapping[str, Definition]
     mixed: bool
     """Whether processes run different code."""
+    lapses: bool
+    """Whether leases may run out because the store is slow: a worker then counts as dead."""
     tell: Callable[[str], None]
     broken: list[Broken] = field(factory=list[Broken])
     visits: defaultdict[str, set[Visit]] = field(factory=lambda: defaultdict[str, "set[Visit]"](set))
@@ -168,7 +170,7 @@ class Watch:
                 self.breaks("S8", said)
             case "failed" if not self._has_failed(thread, before, detail):
                 self.breaks("S8", said)
-            case "poison" if self.takeovers < 3:
+            case "poison" if self.takeovers < 3 and not self.lapses:
                 self.breaks("S8", said)
             case "diverged" if self.mixed and before.machine == "Changing":
                 pass
