@@ -29,6 +29,8 @@ class PendingWrite:
     expected: int
     updates: list[Callable[[Any], Any]] = field(factory=list[Callable[[Any], Any]])
     """Pure functions to apply to the newest version; empty: ``value`` is put."""
+    exact: bool = False
+    """Put over the expected version alone: no merge rule takes another one in."""
 
 
 @frozen
@@ -77,11 +79,13 @@ class MemoryOfStep:
         writes = self._attempt.memory_writes
         own = writes.get((namespace.name, key))
         expected = own.expected if own is not None else (await self._seen(namespace, key)).version
-        if if_version is not None and own is None and if_version != expected:
+        if if_version is not None and if_version != expected:
             raise MemoryConflict(
                 f"{where}: version {if_version} was expected and version {expected} is there"
             )
-        writes[(namespace.name, key)] = PendingWrite(namespace, key, back, expected)
+        self._attempt.check_open()
+        exact = if_version is not None or (own is not None and own.exact)
+        writes[(namespace.name, key)] = PendingWrite(namespace, key, back, expected, exact=exact)
 
     async def update(self, namespace: Namespace[Any], key: str, fn: Callable[[Any], Any], /) -> Any:
         self._check(namespace)
@@ -94,6 +98,7 @@ class MemoryOfStep:
             own.updates.append(fn)
         elif own.updates:
             own.updates.append(fn)
+        self._attempt.check_open()
         _, own.value = namespace.codec.roundtrip(fn(own.value), where)
         writes[(namespace.name, key)] = own
         return own.value

@@ -243,7 +243,7 @@ async def _take_in(visit: Visit, pending: Sequence[PendingWrite], moved: MemoryM
     for write in pending:
         row = changed.get((write.namespace.name, write.key))
         if row is not None and not write.updates:
-            if write.namespace.merge is None:
+            if write.namespace.merge is None or write.exact:
                 raise moved
             current = _value(visit, write, row)
             if current is not None:

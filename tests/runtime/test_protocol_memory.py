@@ -13,6 +13,7 @@ from harness.engine import Note, Reply, Sim, World, for_ever, fresh, job, looked
 from harness.loop import SimLoop
 
 from perdure.machines import Call, Namespace, Retry, Step, read, record
+from perdure.runtime import CallMisuse
 from perdure.stores import Memory
 
 
@@ -405,6 +406,75 @@ async def test_if_version_refuses_a_put_over_another_version(loop: SimLoop) -> N
     assert failed["error"]["type"] == "MemoryConflict"
     assert "version 0 was expected and version 1 is there" in failed["error"]["message"]
     assert [note.text for note in await sim.memory(facts, "k")] == ["theirs", "mine"]
+
+
+@simulated
+async def test_if_version_is_no_matter_for_a_merge_rule(loop: SimLoop) -> None:
+    """What is put over one version alone is not merged into another: the visit runs again, and sees it."""
+
+    async def body(machine: Any, data: Note, step: Step[World]) -> Any:
+        runs.begin(step)
+        there = await step.memory.get(merging, "k")
+        version = 0 if there is None else 1
+        await step.memory.put(merging, "k", Note(text="mine", lines=["x"]), if_version=version)
+        await step.memory.put(merging, "k", Note(text="mine"))
+        runs.others_write()
+        return machine.finished(text=None if there is None else there.text)
+
+    sim = Sim(loop)
+    runs = Runs(sim, lambda _: sim.change_memory(merging, "k", Note(text="theirs", lines=["y"])))
+    await run(sim, body)
+    assert runs.attempts == [1, 1]
+    assert [(note.text, list(note.lines)) for note in await sim.memory(merging, "k")] == [
+        ("theirs", ["y"]),
+        ("mine", []),
+    ]
+
+
+@simulated
+async def test_if_version_is_judged_by_the_version_that_a_put_before_it_found(loop: SimLoop) -> None:
+    async def body(machine: Any, data: Note, step: Step[World]) -> Any:
+        await step.memory.put(facts, "k", Note(text="first"))
+        await step.memory.put(facts, "k", Note(text="second"), if_version=7)
+        return machine.finished()
+
+    sim = Sim(loop)
+    await run(sim, body, retry=Retry(attempts=1))
+    (failed,) = await sim.entries("failed")
+    assert "version 7 was expected and version 0 is there" in failed["error"]["message"]
+
+
+@pytest.mark.parametrize("way", ["put", "update"])
+@simulated
+async def test_what_is_written_once_the_handler_has_fired_is_refused(loop: SimLoop, way: str) -> None:
+    """A strand that goes on while the runtime waits for an effect writes nothing into the transition."""
+    errors: list[BaseException] = []
+
+    async def body(machine: Any, data: Note, step: Step[World]) -> Any:
+        await step.memory.get(counts, "k")
+
+        async def late() -> None:
+            await sleep(1)
+            try:
+                if way == "put":
+                    await step.memory.put(counts, "k", 7)
+                else:
+                    await step.memory.update(counts, "k", lambda n: 7)
+            except CallMisuse as error:
+                errors.append(error)
+
+        async def under_way() -> None:
+            await step.call(looked, "a")
+
+        strands = [asyncio.ensure_future(under_way()), asyncio.ensure_future(late())]
+        await sleep(0.5)
+        return machine.finished(text=str(len(strands)))
+
+    sim = Sim(loop)
+    sim.world.reply("looked", Reply(takes=5))
+    await run(sim, body)
+    assert ["this attempt is over" in str(error) for error in errors] == [True]
+    assert await sim.memory(counts, "k") == []
 
 
 @record
