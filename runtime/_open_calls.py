@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from attrs import define, field
 
@@ -12,22 +12,35 @@ from perdure.machines import Effect, NotDone
 from perdure.stores import MemoryMoved, Micros, StaleClaim
 
 from ._book import EffectRecord, ReadRecord, Signature, action_entry
-from ._context import Abandoned, LeaseLost, Parking, Stopped
+from ._context import Abandoned, LeaseLost, Parking, Stopped, Visit
 from ._effects import EffectWork
-from ._ends import Drained, Lost, Moved, MustPark, Raised
+from ._ends import Drained, End, Lost, Moved, MustPark, Raised
 from ._errors import CallMisuse
 from ._journal import Entry, raw
 from ._keys import derived_key, explicit_key
 
-if TYPE_CHECKING:
-    from ._attempt import Attempt
+
+class Asker(Protocol):
+    """What a call needs of the attempt that it is made in."""
+
+    visit: Visit
+    calls_answered: int
+    unrecorded: list[Entry]
+
+    def check_loop(self) -> None: ...
+    def stop(self, end: End) -> None: ...
+    def changed(self) -> None: ...
+    def look_for_divergence(self) -> None: ...
+    def release_wire(self, call: OpenEffect) -> None: ...
+    async def until_matched(self, call: OpenEffect) -> None: ...
+    async def intend(self, call: OpenEffect) -> Micros: ...
 
 
 @define(eq=False, repr=False)
 class OpenCall:
     """A call that the handler has registered."""
 
-    attempt: Attempt
+    attempt: Asker
     label: str
     signature: Signature
     occurrence: int

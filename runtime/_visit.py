@@ -67,7 +67,7 @@ class VisitRunner:
         now = visit.env.now()
         todo = [h for h in todo if visit.book.retry_at.get(h.lane, 0) <= now]
         self.attempts = [Attempt(visit, h, visit.book.failed.get(h.lane, 0) + 1) for h in todo]
-        ends = await self._run_all(todo)
+        ends = await self._run_all()
         if any(isinstance(end, Lost) for end in ends):
             raise StaleClaim(f"{visit.where}: the claim was lost")
         for attempt, end in zip(self.attempts, ends, strict=True):
@@ -84,20 +84,19 @@ class VisitRunner:
             return "drained"
         if any(isinstance(end, Preempted) for end in ends):
             return "again"
-        return await self._conclude(todo, ends)
+        return await self._conclude(ends)
 
-    async def _run_all(self, todo: Sequence[HandlerPlan]) -> list[End]:
-        branches = len(self.visit.state.handlers) > 1
-        pairs = list(zip(todo, self.attempts, strict=True))
-        if len(pairs) == 1:
-            return [await self._run_one(*pairs[0], branches)]
-        return list(await asyncio.gather(*(self._run_one(h, a, branches) for h, a in pairs)))
+    async def _run_all(self) -> list[End]:
+        if len(self.attempts) == 1:
+            return [await self._run_one(self.attempts[0])]
+        return list(await asyncio.gather(*map(self._run_one, self.attempts)))
 
-    async def _run_one(self, handler: HandlerPlan, attempt: Attempt, branch: bool) -> End:
-        end = await attempt.run(StepOfAttempt(attempt, handler.lane), self.progress.live)
-        if branch and isinstance(end, Fired):
+    async def _run_one(self, attempt: Attempt) -> End:
+        lane, branches = attempt.handler.lane, len(self.visit.state.handlers) > 1
+        end = await attempt.run(StepOfAttempt(attempt, lane), self.progress.live)
+        if branches and isinstance(end, Fired):
             try:
-                self.visit.note_behind(self._branch_entry(handler.lane, end.fire, attempt))
+                self.visit.note_behind(self._branch_entry(lane, end.fire, attempt))
             except NotStorable as error:
                 return Raised(error)
         return end
@@ -136,15 +135,16 @@ class VisitRunner:
 
     # --- the end ----------------------------------------------------------------------------------
 
-    async def _conclude(self, todo: Sequence[HandlerPlan], ends: Sequence[End]) -> Left:
+    async def _conclude(self, ends: Sequence[End]) -> Left:
         failed: list[tuple[Attempt, BaseException]] = []
         fired: dict[str, BranchEnd] = {}
-        for handler, attempt, end in zip(todo, self.attempts, ends, strict=True):
+        for attempt, end in zip(self.attempts, ends, strict=True):
+            lane = attempt.handler.lane
             if isinstance(end, Raised):
                 failed.append((attempt, end.error))
             elif isinstance(end, Fired):
-                fired[handler.lane] = BranchEnd(
-                    handler.lane,
+                fired[lane] = BranchEnd(
+                    lane,
                     end.fire,
                     memory=attempt.memory_writes,
                     artifacts=attempt.artifact_ids,
@@ -157,7 +157,7 @@ class VisitRunner:
                 return await self._fire(self._in_order(fired))
             except MemoryMoved as moved:
                 return await self._run_again(moved)
-            except (BadUpdate, NotStorable, TooLarge, CallMisuse, PerdureError) as error:
+            except (BadUpdate, NotStorable, TooLarge, PerdureError) as error:
                 failed = [(self._attempt_of(h), error) for h in self.visit.state.handlers]
         return await self._failed(failed)
 
