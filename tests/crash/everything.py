@@ -38,7 +38,7 @@ from perdure.machines import (
     runtime_owned,
 )
 
-ROUNDS = 4
+ROUNDS = 9
 SOON = timedelta(seconds=5)
 SETTLE = timedelta(milliseconds=30)
 
