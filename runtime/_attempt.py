@@ -235,7 +235,7 @@ class Attempt:
         thread_id = self.visit.row.address.thread_id
         note = (
             f"{self.visit.where}: the code asks for {wants}; the record of this visit holds {holds}. "
-            f"`perdure resolve {thread_id} --adopt | --run | --ignore` moves it on"
+            f"`perdure resolve {thread_id} --adopt | --run | --ignore --runtime MODULE:NAME` moves it on"
         )
         detail = {
             "asked": [
@@ -324,7 +324,8 @@ class Attempt:
                     raise Parking(
                         "in doubt",
                         f"{visit.where}: {effect.label}: key {call.explicit!r} is in doubt in thread "
-                        f"{row.thread_id!r}; see to that one, then `perdure retry` this one",
+                        f"{row.thread_id!r}; see to that one, then "
+                        f"`perdure retry {visit.row.address.thread_id} --runtime MODULE:NAME`",
                     ) from None
                 assert call.work is not None
                 await call.work.sleep(KEY_POLL)

@@ -212,41 +212,30 @@ class Book:
         self._reads_by[(record.signature, record.occurrence)] = record
 
     def _on_intent(self, e: Entry) -> None:
-        record = self.effects.get(e["id"])
-        if record is None:
-            record = EffectRecord(
-                id=e["id"],
-                signature=self._signature(e),
-                occurrence=e["occ"],
-                wire=e["wire"],
-                key=e["key"],
-                explicit=e.get("explicit"),
-                first_issued=e["at"],
-            )
-            self.next_id = max(self.next_id, record.id + 1)
-            self.effects[record.id] = record
-            self._effects_by[(record.signature, record.occurrence)] = record
+        record = self.effects.get(e["id"]) or self._new_effect(e)
         record.outcome = "in doubt"
         record.issues += 1
         record.unsettled.append(Issue(not_after=e["not_after"], settle=e["settle"], worker=e["worker"]))
 
     def _on_served(self, e: Entry) -> None:
         """An explicit key's outcome, recorded by another visit, is this call's."""
+        record = self._new_effect(e)
+        record.outcome, record.value, record.adopted = "done", bytes(e["value"]), True
+
+    def _new_effect(self, e: Entry) -> EffectRecord:
         record = EffectRecord(
             id=e["id"],
             signature=self._signature(e),
             occurrence=e["occ"],
             wire=e["wire"],
             key=e["key"],
-            explicit=e["explicit"],
+            explicit=e.get("explicit"),
             first_issued=e["at"],
-            outcome="done",
-            value=bytes(e["value"]),
-            adopted=True,
         )
         self.next_id = max(self.next_id, record.id + 1)
         self.effects[record.id] = record
         self._effects_by[(record.signature, record.occurrence)] = record
+        return record
 
     def _on_unsent(self, e: Entry) -> None:
         record = self.effects[e["id"]]

@@ -42,9 +42,9 @@ from ._ledger import side_digest
 from ._look import StepSeen, find_thread, history, look, pending_signals, rows_of, stored_data, why
 from ._operate import Resolution, resolve, retry
 from ._progress import Progress, conversation_field, owned_values
-from ._reliable import until_known
+from ._reliable import released, until_known
 from ._step_artifacts import chunks_of, read_all
-from ._worker import Worker, released
+from ._worker import Worker
 
 M = TypeVar("M")
 D = TypeVar("D")

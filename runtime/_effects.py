@@ -277,7 +277,8 @@ class EffectWork:
         last = f" (last error: {self.last_error})" if self.last_error else ""
         note = (
             f"effect {record.call} with key {record.key} is in doubt: {why}{last}. Ask its receiver, then "
-            f"`perdure resolve {self.visit.row.address.thread_id} --done VALUE` or `--not-done`"
+            f"`perdure resolve {self.visit.row.address.thread_id} --runtime MODULE:NAME` with "
+            "`--done VALUE` or `--not-done`"
         )
         return Parking("in doubt", note, {"id": record.id, "call": record.call, "key": record.key})
 

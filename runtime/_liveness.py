@@ -62,19 +62,7 @@ def process_ended(worker: WorkerRow) -> bool:
     """Whether the worker's process is known to be gone."""
     if worker.ended is not None:
         return True
-    if fcntl is None or not worker.lock or worker.host != this_host():
-        return False
-    try:
-        descriptor = os.open(worker.lock, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
+    return bool(worker.lock) and worker.host == this_host() and _free(worker.lock)
 
 
 def this_host() -> str:
@@ -97,9 +85,14 @@ def _folder() -> Path:
     return folder
 
 
-def _free(path: Path) -> bool:
-    assert fcntl is not None
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+def _free(path: str | Path) -> bool:
+    """Whether the file is there and nobody holds it locked."""
+    if fcntl is None:
+        return False
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -16,12 +16,9 @@ from perdure.stores import (
     ClaimRequest,
     KeyWrite,
     Micros,
-    Release,
     Standing,
-    Status,
     Store,
     StoreError,
-    ThreadRow,
     WorkerRow,
 )
 
@@ -34,6 +31,7 @@ from ._journal import Entry, decode_body, raw
 from ._ledger import Conclusion, Ledger
 from ._look import DAMAGE, find_thread
 from ._progress import current_names
+from ._reliable import released
 
 OPERATOR_LEASE = 15_000_000
 """Microseconds for which an operator's claim holds where its process dies."""
@@ -200,7 +198,7 @@ async def _hold(store: Store, env: Env, plan: Definition, address: Address) -> A
         except Exception:
             with suppress(StoreError):
                 await store.release(
-                    [_let_go(claim.thread, "parked" if claim.thread.n == row.n else "running")]
+                    [released(claim.thread, "parked" if claim.thread.n == row.n else "running")]
                 )
             raise
 
@@ -254,16 +252,4 @@ async def _go_on(held: _Held, env: Env, entries: list[Entry], keys: tuple[KeyWri
             entries=entries,
             parts={"keys": keys} if keys else {},
         )
-    )
-
-
-def _let_go(thread: ThreadRow, status: Status) -> Release:
-    """As it was, and what came in meanwhile makes it due."""
-    return Release(
-        address=thread.address,
-        incarnation=thread.incarnation,
-        epoch=thread.epoch,
-        status=status,
-        wake=None,
-        inbox_seen=0,
     )

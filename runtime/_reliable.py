@@ -1,4 +1,4 @@
-"""Writes and reads that are made again until the store has answered."""
+"""Writes and reads that are made again until the store has answered, and what gives a claim up."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from typing import TypeVar
 
 import anyio
 
-from perdure.stores import OutcomeUnknown, Page, Query, Store, StoreUnavailable
+from perdure.stores import (
+    OutcomeUnknown,
+    Page,
+    Query,
+    Release,
+    Status,
+    Store,
+    StoreUnavailable,
+    ThreadRow,
+)
 
 T = TypeVar("T")
 
@@ -30,3 +39,15 @@ async def until_known(call: Callable[[], Awaitable[T]]) -> T:
 async def page_of(store: Store, query: Query[T], *, after: str | None = None, limit: int = 100) -> Page[T]:
     """One page of a query, however long the store is out of reach."""
     return await until_known(lambda: store.page(query, after=after, limit=limit))
+
+
+def released(row: ThreadRow, status: Status = "running") -> Release:
+    """What gives up the claim on a thread that nobody runs; whatever its inbox holds makes it due."""
+    return Release(
+        address=row.address,
+        incarnation=row.incarnation,
+        epoch=row.epoch,
+        status=status,
+        wake=None,
+        inbox_seen=0,
+    )

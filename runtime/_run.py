@@ -246,8 +246,8 @@ class Run:
             thread_id = self.address.thread_id
             raise Parking(
                 "poison",
-                f"thread {thread_id!r}: {crashes} workers died in state {self.standing.state!r} without its "
-                f"recording anything; mend the handler, then `perdure retry {thread_id}`",
+                f"thread {thread_id!r}: {crashes} workers died in state {self.standing.state!r} without "
+                f"its recording anything; mend it, then `perdure retry {thread_id} --runtime MODULE:NAME`",
             )
 
     def _note_resumption(self, progress: Progress) -> None:

@@ -263,7 +263,7 @@ class VisitRunner:
                 self.progress = await commit_transition(visit, self.progress, move)
                 return
         note = f"{visit.where}: {said_of(said)}, in attempt {attempt.number}"
-        hint = f"mend it, then `perdure retry {visit.row.address.thread_id}`"
+        hint = f"mend it, then `perdure retry {visit.row.address.thread_id} --runtime MODULE:NAME`"
         raise Parking("failed", f"{note}; {hint}", {"error": said})
 
     async def _run_again(self, moved: MemoryMoved) -> Left:

@@ -22,11 +22,9 @@ from perdure.stores import (
     ClaimRequest,
     InboxRow,
     Micros,
-    Release,
     StaleClaim,
     Store,
     StoreError,
-    ThreadRow,
     Threads,
     WorkerRow,
     Workers,
@@ -38,7 +36,7 @@ from ._journal import describe_error
 from ._look import rows_of
 from ._observe import Observers, logger
 from ._progress import Progress
-from ._reliable import page_of, until_known
+from ._reliable import page_of, released, until_known
 from ._run import CRASHES, Change, Run
 from ._turns import Turns
 
@@ -418,18 +416,6 @@ class Worker:
             self._watchers[address].discard(event)
             if not self._watchers[address]:
                 del self._watchers[address]
-
-
-def released(row: ThreadRow) -> Release:
-    """What gives up the claim on a thread that nobody runs, so that it is due at once."""
-    return Release(
-        address=row.address,
-        incarnation=row.incarnation,
-        epoch=row.epoch,
-        status="running",
-        wake=None,
-        inbox_seen=0,
-    )
 
 
 async def _cancel(tasks: list[asyncio.Task[None]]) -> None:

@@ -217,7 +217,7 @@ def test_run_tells_why_an_attempt_failed_before_the_next_begins(perdure: Perdure
     assert first.startswith("      attempt 1 failed: ValueError: \\x1b[31mred")
     assert first.endswith(f" (cli_app.py:{line})")
     assert last.startswith("thread 'f' is parked (failed) in trying at seq 0: ")
-    assert f"(cli_app.py:{line}), in attempt 2; mend it, then `perdure retry f`" in last
+    assert f"(cli_app.py:{line}), in attempt 2; mend it, then `perdure retry f --runtime MODULE:NAME`" in last
 
 
 def test_run_draws_a_thread_id(perdure: Perdure) -> None:
@@ -241,7 +241,7 @@ def test_run_ends_with_a_line_and_status_1_when_the_thread_parks(perdure: Perdur
     assert said.lines[-1].startswith(
         "thread 'two' is parked (in doubt) in sending at seq 0: effect ship with key pd_"
     )
-    assert "`perdure resolve two --done VALUE` or `--not-done`" in said.lines[-1]
+    assert "`perdure resolve two --runtime MODULE:NAME` with `--done VALUE` or `--not-done`" in said.lines[-1]
     again = perdure("run", "cli_app:runtime", "Shipping", "--thread", "two", "--json")
     assert again.status == 1
     assert json.loads(again.out)["reason"] == "in doubt"
