@@ -206,6 +206,17 @@ async def check_suspects_wait_their_turn(kit: Kit) -> None:
         same("what is left", (_names(nothing), nothing.suspects), (NOBODY, False))
 
 
+async def check_suspects_with_the_fewest_crashes_first(kit: Kit) -> None:
+    """The suspect that has met fewer crashes is tried first."""
+    async with kit.open() as store:
+        await started(store, "often")
+        await store.claim(request_of("w2"))
+        await started(store, "once")
+        await store.claim(request_of("w3"))
+        claim = await one_claimed(store, request_of("w4", suspect_from=1, suspects=True))
+        same("the suspect that is claimed", claim.thread.address.thread_id, "once")
+
+
 async def check_suspect_asked_for_by_name(kit: Kit) -> None:
     """``only`` does not override the rule for suspects: it takes ``suspects`` as well."""
     async with kit.open() as store:
@@ -389,6 +400,7 @@ CLAIM: tuple[Check, ...] = tuple(
         check_own_threads_are_not_claimed,
         check_crashes_are_reset,
         check_suspects_wait_their_turn,
+        check_suspects_with_the_fewest_crashes_first,
         check_suspect_asked_for_by_name,
         check_due_suspects_do_not_wake,
         check_claim_by_machine_and_version,

@@ -82,7 +82,9 @@ class MemoryStore:
         ready = [row for row in mine if _ready(row, request, now)]
         suspects = [row for row in ready if row.crashes >= request.suspect_from]
         others = [row for row in ready if row.crashes < request.suspect_from]
-        chosen = suspects[:1] if request.suspects else _longest_due_first(others)[: request.limit]
+        chosen = (
+            _fewest_crashes(suspects) if request.suspects else _longest_due_first(others)[: request.limit]
+        )
         claims = tuple(self._take(row, request, now) for row in chosen)
         left = [self._tables.threads[row.address] for row in mine if row not in suspects]
         wakes = [row.standing.wake for row in left if row.standing.status == "waiting"]
@@ -364,6 +366,10 @@ def _ready(row: ThreadRow, request: ClaimRequest, now: Micros) -> bool:
         return standing.status != "ended"
     due = standing.status == "waiting" and standing.wake is not None and standing.wake <= now
     return due or standing.status == "running"
+
+
+def _fewest_crashes(suspects: Sequence[ThreadRow]) -> Sequence[ThreadRow]:
+    return sorted(suspects, key=lambda row: row.crashes)[:1]
 
 
 def _longest_due_first(rows: Iterable[ThreadRow]) -> list[ThreadRow]:

@@ -32,9 +32,10 @@ class LogRow:
     """One commit's journal row. Position ``n`` counts a thread's commits from 0, without gaps.
 
     A ``start`` or ``transition`` row *is* checkpoint ``seq``; every other row belongs to the visit that
-    began with checkpoint ``seq``. ``head`` is the chain's hash up to and including this row, and, since
-    it covers everything that the commit writes, the commit's digest. Once the payload is purged, ``salt``
-    is None, and ``payload`` is the digest that the chain goes on with in its place.
+    began with checkpoint ``seq``. ``head`` is the chain's hash up to and including this row, and the
+    commit's digest: no two commits share one, since each payload is sealed with a salt of its own. Once the
+    payload is purged, ``salt`` is None, and ``payload`` is the digest that the chain goes on with in its
+    place.
     """
 
     seq: int
@@ -383,7 +384,8 @@ class ClaimRequest:
     """A thread with at least so many crashes, as counted before this claim, is a suspect."""
     suspects: bool = False
     """False: leave suspects aside and say in ``Claimed.suspects`` whether there are any.
-    True: claim one suspect, and nothing else."""
+    True: claim one suspect, of those with the fewest crashes, and nothing else: whoever has been suspected
+    longest is tried last, so that one that kills its worker does not keep the others from being cleared."""
     only: Address | None = None
     """This thread alone, parked or not due as well; not one that has ended or whose owner lives.
     ``machines`` and ``suspects`` hold for it too."""

@@ -45,8 +45,8 @@ DUE = f"""SELECT wake, id FROM standing WHERE owner IS NULL AND status = 1 AND w
     AND {FIT} AND crashes < ? ORDER BY wake LIMIT ?"""
 LEFT_BEHIND = f"""SELECT id FROM standing WHERE owner = ? AND {FIT} AND crashes < ?
     AND (status = 0 OR status = 1 AND wake <= ?) ORDER BY id LIMIT ?"""
-SUSPECTS = f"""SELECT id, owner FROM standing WHERE {FIT} AND crashes >= ? AND crashes > 0
-    AND (status = 0 OR status = 1 AND wake <= ?) ORDER BY id"""
+SUSPECTS = f"""SELECT crashes, id, owner FROM standing WHERE {FIT} AND crashes >= ? AND crashes > 0
+    AND (status = 0 OR status = 1 AND wake <= ?)"""
 NEXT_FREE = f"""SELECT wake FROM standing WHERE owner IS NULL AND status = 1 AND wake IS NOT NULL AND {FIT}
     AND NOT (wake <= ? AND crashes >= ?) ORDER BY wake LIMIT 1"""
 NEXT_LEFT = f"""SELECT min(wake) FROM standing WHERE owner = ? AND status = 1 AND {FIT}
@@ -134,12 +134,13 @@ def _find_only(tx: Transaction, request: ClaimRequest, dead: Mapping[str, bool])
 
 
 def _find_suspects(tx: Transaction, request: ClaimRequest, dead: Mapping[str, bool]) -> list[int]:
-    return [
-        number
+    found = [
+        (crashes, number)
         for fit in request.machines.items()
-        for number, owner in tx.db.execute(SUSPECTS, (*fit, request.suspect_from, tx.now))
+        for crashes, number, owner in tx.db.execute(SUSPECTS, (*fit, request.suspect_from, tx.now))
         if owner is None or owner in dead
     ]
+    return [number for _, number in sorted(found)]
 
 
 def _left_behind(tx: Transaction, request: ClaimRequest, dead: Iterable[str]) -> list[int]:

@@ -316,6 +316,14 @@ class ClaimsAllSuspects(MemoryStore):
         return await super().claim(evolve(request, suspects=False, suspect_from=from_))
 
 
+class ClaimsTheOldestSuspect(MemoryStore):
+    async def claim(self, request: ClaimRequest, /) -> Claimed:
+        if not request.suspects:
+            return await super().claim(request)
+        oldest = min(self._tables.threads.values(), key=lambda row: row.created)
+        return await super().claim(evolve(request, only=oldest.address))
+
+
 class ClaimsWhatItCannotRead(MemoryStore):
     async def claim(self, request: ClaimRequest, /) -> Claimed:
         return await super().claim(evolve(request, machines=dict.fromkeys(request.machines, 1000)))
@@ -422,6 +430,7 @@ MUTANTS: list[tuple[Make, str]] = [
     (CountsADrainAsACrash, "take_over_in_good_order"),
     (KeepsCrashesThroughACommit, "crashes_are_reset"),
     (ClaimsAllSuspects, "suspects_wait_their_turn"),
+    (ClaimsTheOldestSuspect, "suspects_with_the_fewest_crashes_first"),
     (ClaimsWhatItCannotRead, "claim_by_machine_and_version"),
     (BringsTheWholeLog, "claim_brings_what_is_needed"),
     (TakesStaleReleases, "release"),
