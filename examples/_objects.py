@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -133,7 +133,8 @@ async def object_storage(folder: Path) -> AsyncGenerator[ObjectStorage]:
         except anyio.EndOfStream:
             raise ObjectStorageError("the object storage did not start; see above for the reason") from None
         finally:
-            process.terminate()
+            with suppress(ProcessLookupError):  # it may have ended by itself
+                process.terminate()
 
 
 def _escaped(text: str) -> str:
