@@ -207,13 +207,14 @@ async def check_suspects_wait_their_turn(kit: Kit) -> None:
 
 
 async def check_suspects_with_the_fewest_crashes_first(kit: Kit) -> None:
-    """The suspect that has met fewer crashes is tried first."""
+    """The suspect that has met fewer crashes is tried first, whichever machine it is of."""
+    machines = {"Often": 1, "Once": 1}
     async with kit.open() as store:
-        await started(store, "often")
-        await store.claim(request_of("w2"))
-        await started(store, "once")
-        await store.claim(request_of("w3"))
-        claim = await one_claimed(store, request_of("w4", suspect_from=1, suspects=True))
+        await started(store, "often", machine="Often")
+        await store.claim(request_of("w2", machines=machines))
+        await started(store, "once", machine="Once")
+        await store.claim(request_of("w3", machines=machines))
+        claim = await one_claimed(store, request_of("w4", machines=machines, suspect_from=1, suspects=True))
         same("the suspect that is claimed", claim.thread.address.thread_id, "once")
 
 
