@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import AsyncIterable, AsyncIterator, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any, Generic, TypeVar, overload
@@ -22,6 +22,7 @@ from perdure.stores import (
     Claim,
     InboxRow,
     ItemsRow,
+    Micros,
     Standing,
     Start,
     Started,
@@ -101,11 +102,20 @@ class Thread(Generic[M, D]):
 
     async def result(self) -> Ended[D]:
         """Wait until the thread has ended. ``Parked`` where it is parked instead."""
-        row = await self._client.until_still(self.address, self._plan)
+        row = await self._client.until(self.address, self._plan, _is_over)
         if row.standing.status == "parked":
             raise Parked(self.thread_id, row.standing.reason or "", row.standing.note or "")
         data: D = (await look(self._client.store, self._plan, row)).data
         return Ended(state=row.standing.state, data=data, reason=row.standing.reason)
+
+    async def settled(self) -> str:
+        """Wait until nothing is left to do for it now: it waits for an event or for the clock (a retry's
+        delay too), is parked, or has ended. Returns its status: ``waiting``, ``parked`` or ``ended``."""
+        now = self._client.env.now
+        row = await self._client.until(
+            self.address, self._plan, lambda row: _is_over(row) or _waits(row, now())
+        )
+        return row.standing.status
 
     async def row(self) -> ThreadRow:
         """The thread as it stands in the store."""
@@ -325,19 +335,30 @@ class Client:
         if self._worker is not None and delivered.new:
             self._worker.offer(address, delivered.row)
 
-    async def until_still(self, address: Address, plan: Definition) -> ThreadRow:
-        """The row of a thread of this machine, once it is parked or has ended."""
+    async def until(
+        self, address: Address, plan: Definition, reached: Callable[[ThreadRow], bool]
+    ) -> ThreadRow:
+        """The row of a thread of this machine, once it is as asked for."""
         worker, pause = self._worker, FIRST_LOOK
         with nullcontext(asyncio.Event()) if worker is None else worker.watching(address) as changed:
             while True:
                 changed.clear()
                 row = await find_thread(self.store, address)
                 _same_machine(row, plan)
-                if row.standing.status in ("parked", "ended"):
+                if reached(row):
                     return row
                 with anyio.move_on_after(pause):
                     await changed.wait()
                 pause = min(2 * pause, LONGEST_LOOK)
+
+
+def _is_over(row: ThreadRow) -> bool:
+    return row.standing.status in ("parked", "ended")
+
+
+def _waits(row: ThreadRow, now: Micros) -> bool:
+    wake = row.standing.wake
+    return row.standing.status == "waiting" and (wake is None or wake > now)
 
 
 def _first_standing(plan: Definition, due: Mapping[str, int]) -> Standing:

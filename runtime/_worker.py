@@ -382,7 +382,7 @@ class Worker:
         if wake is not None and (self._next_wake is None or wake < self._next_wake):
             self._next_wake = wake
             self._nudge.set()
-        if change in ("parked", "ended"):
+        if change in ("waiting", "parked", "ended"):
             for watcher in self._watchers.get(run.address, ()):
                 watcher.set()
 
@@ -407,7 +407,8 @@ class Worker:
 
     @contextlib.contextmanager
     def watching(self, address: Address) -> Generator[asyncio.Event]:
-        """An event that is set when the thread parks or ends in this process; nothing is kept afterwards."""
+        """An event that is set when the thread waits, parks or ends in this process; nothing is kept
+        afterwards."""
         event = asyncio.Event()
         self._watchers.setdefault(address, set()).add(event)
         try:

@@ -87,6 +87,21 @@ async def inbox(sim: Sim) -> list[tuple[int, str, int | None]]:
     return [(row.number, row.id, row.consumed) for row in page.rows]
 
 
+# --- settled ----------------------------------------------------------------------------------------
+
+
+@simulated
+async def test_settled_is_reached_when_nothing_is_left_to_do_now(loop: SimLoop) -> None:
+    sim = Sim(loop, Desk)
+    engine = await sim.engine()
+    thread = await engine.start(Desk, Note(text="a"))
+    assert (await thread.settled(), await thread.state()) == ("waiting", "waits")
+    await thread.signal(Desk.say, Word(text="one"), id="1")
+    assert (await thread.settled(), (await thread.data()).lines) == ("waiting", ("one",))
+    await thread.signal(Desk.close, id="c")
+    assert (await thread.settled(), await thread.state()) == ("ended", "done")
+
+
 # --- start ------------------------------------------------------------------------------------------
 
 
