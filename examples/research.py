@@ -1,6 +1,6 @@
 """Research a question in the project's own docs: plan, read in three branches, write a report that cites.
 
-    perdure run examples.research:runtime Research --thread q --data '{"question": "When is a thread parked?"}'
+    perdure run examples.research:runtime Research --data '{"question": "When is a thread parked?"}'
 
 Every page that the report quotes is kept as an artifact, as it was when it was read. The report is one too,
 derived from them, and each quotation names the one that it stands in.
