@@ -47,7 +47,7 @@ from ._record import (
     record,
     runtime_owned,
 )
-from ._states import Accept, Failure, Fire, Of, Retry, Signal, State
+from ._states import Accept, Cancellation, Failure, Fire, Of, Retry, Signal, Spent, State
 from ._step import Namespace, Step, StepArtifacts, StepMemory
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "BadCall",
     "BadUpdate",
     "Call",
+    "Cancellation",
     "Codec",
     "Conversation",
     "DataPlan",
@@ -92,6 +93,7 @@ __all__ = [
     "Retry",
     "Row",
     "Signal",
+    "Spent",
     "State",
     "StatePlan",
     "Step",

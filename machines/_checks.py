@@ -170,11 +170,11 @@ def _check_leaving(parts: Parts, state: str, leaving: Sequence[Row]) -> None:
     if not kinds:
         raise DefinitionError(f"{where}: a dead end; give it a transition, or mark it State(final=True)")
     if parts.handlers_of(state):
-        if "fire" not in kinds.values():
+        if not {"fire", "choice"} & {*kinds.values()}:
             raise DefinitionError(f"{where}: its handler has no event to fire; add one: {state}.to(...)")
         return
     for event, kind in kinds.items():
-        if kind in ("fire", "failure"):
+        if kind in ("fire", "choice", "failure", "budget"):
             raise DefinitionError(
                 f"{where}: {event} is for a handler's work, and the state has no handler; give it one "
                 f"(@{state}.handler), or let {event} come by .on_signal(...) or .after(...)"
@@ -259,9 +259,12 @@ def _check_fired(
     for call in _events_named(parts, where, fn):
         event = parts.events[call.event]
         if not isinstance(event, Transition):
-            raise DefinitionError(
-                f"{where}: {call.event} is a {event.kind}, which comes by itself; no handler fires it"
+            how = (
+                "is a choice of the model's; return what step.decide(...) makes of its answer"
+                if event.kind == "choice"
+                else f"is a {event.kind}, which comes by itself; no handler fires it"
             )
+            raise DefinitionError(f"{where}: {call.event} {how}")
         sources = {arrow.source.name for arrow in event.arrows}
         if sources.isdisjoint(states):
             raise DefinitionError(

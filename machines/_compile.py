@@ -23,7 +23,7 @@ from ._codec import codec
 from ._data import DataPlan
 from ._parts import Parts, collect
 from ._plan import Definition, EventPlan, FailurePlan, HandlerPlan, Row, StatePlan, TimeoutPlan
-from ._states import After, Event, Guard, OnFailure
+from ._states import After, Event, Guard, Kind, OnFailure
 from ._table import Table, compiled
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def compile_machine(
         states={state: _state(parts, state, table, machine()) for state in parts.states},
         events={event: _event(parts, event, machine()) for event in parts.events},
         calls=check_calls(parts.label, calls),
+        budget=None,
     )
 
 
@@ -69,6 +70,7 @@ def _rows(parts: Parts, data: DataPlan[Any]) -> Iterator[Row]:
                 event=name,
                 source=arrow.source.name,
                 dest=arrow.dest.name,
+                scope=arrow.source.name,
                 guard=_guard(arrow.guard, label),
                 guard_name=label,
             )
@@ -94,16 +96,25 @@ def _state(parts: Parts, name: str, table: Table, machine: Machine[Any, Any]) ->
         deadline=state.deadline,
         interruptible=state.interruptible,
         rows=table[name],
-        signals=tuple(event.name for event in leaving if event.kind == "signal"),
+        signals=_named(leaving, "signal"),
         timeouts=tuple(
-            TimeoutPlan(event=event.name, after=event.delay) for event in leaving if isinstance(event, After)
+            TimeoutPlan(event=event.name, scope=name, after=event.delay)
+            for event in leaving
+            if isinstance(event, After)
         ),
         failures=tuple(
             FailurePlan(event=event.name, errors=event.errors)
             for event in leaving
             if isinstance(event, OnFailure)
         ),
+        cancels=_named(leaving, "cancel"),
+        budgets=_named(leaving, "budget"),
+        choices=_named(leaving, "choice"),
     )
+
+
+def _named(events: Sequence[Event], kind: Kind) -> tuple[str, ...]:
+    return tuple(event.name for event in events if event.kind == kind)
 
 
 def _event(parts: Parts, name: str, machine: Machine[Any, Any]) -> EventPlan:

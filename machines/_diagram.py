@@ -53,6 +53,12 @@ def _why(event: EventPlan, state: StatePlan) -> str:
     match event.kind:
         case "fire":
             return ""
+        case "choice":
+            return " (choice)"
+        case "cancel":
+            return " (on cancel)"
+        case "budget":
+            return " (on budget)"
         case "signal":
             kind = None if event.payload is None else event.payload.type
             payload = "" if kind is None else f" {getattr(kind, '__name__', kind)}"

@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 
 @attrs.frozen(kw_only=True)
 class Row:
-    """One row of the table. ``guard`` is given the merged data; ``guard_name`` is what people call it."""
+    """One row of the table. ``guard`` is given the merged data; ``guard_name`` is what people call it;
+    ``scope`` is the dotted name of the state that declares the row ("" for ``anywhere``): ``source``, or one
+    around it."""
 
     event: str
     source: str
     dest: str
+    scope: str
     guard: Callable[[Any], bool] | None
     guard_name: str | None
 
@@ -39,9 +42,12 @@ class HandlerPlan:
 
 @attrs.frozen(kw_only=True)
 class TimeoutPlan:
-    """A timeout event of a state, due ``after`` the visit began."""
+    """A timeout event of a state, due ``after`` its ``scope`` was entered: the dotted name of the state that
+    declares it ("" for ``anywhere``, which the thread enters when it starts). A transition between states in
+    the scope leaves it running, unless the scope itself or one around it declares that transition."""
 
     event: str
+    scope: str
     after: timedelta
 
 
@@ -55,7 +61,11 @@ class FailurePlan:
 
 @attrs.frozen(kw_only=True)
 class StatePlan:
-    """A state: its handlers, its rows by event (candidates in order), and the events that can come to it."""
+    """A state: its handlers, its rows by event (candidates in order), and the events that can come to it.
+
+    ``name`` is dotted where the state stands in another one. Where several events of a kind can come, those
+    that the state itself declares stand before those of the states around it.
+    """
 
     name: str
     final: bool
@@ -67,6 +77,9 @@ class StatePlan:
     signals: tuple[str, ...]
     timeouts: tuple[TimeoutPlan, ...]
     failures: tuple[FailurePlan, ...]
+    cancels: tuple[str, ...]
+    budgets: tuple[str, ...]
+    choices: tuple[str, ...]
 
     @property
     def waiting(self) -> bool:
@@ -88,7 +101,8 @@ class EventPlan:
 @attrs.frozen(kw_only=True)
 class Definition:
     """A machine, whole. ``hash`` changes with states, rows, event kinds and the names and types of fields;
-    ``calls`` finds a declared call by its name and by every name that it had before."""
+    ``states`` holds those that a thread can be in; ``calls`` finds a declared call by its name and by every
+    name that it had before; ``budget`` names the data field that holds the thread's limits."""
 
     name: str
     version: int
@@ -99,6 +113,7 @@ class Definition:
     states: Mapping[str, StatePlan]
     events: Mapping[str, EventPlan]
     calls: Mapping[str, Declared[Any, ..., Any]]
+    budget: str | None
 
 
 def definition(machine: type[Machine[Any, Any]], /) -> Definition:

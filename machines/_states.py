@@ -38,7 +38,7 @@ D_contra = TypeVar("D_contra", contravariant=True)
 
 Async: TypeAlias = Coroutine[Any, Any, R]
 Guard: TypeAlias = Callable[[Any], bool] | property
-Kind: TypeAlias = Literal["fire", "signal", "timeout", "failure"]
+Kind: TypeAlias = Literal["fire", "choice", "signal", "timeout", "failure", "cancel", "budget"]
 H = TypeVar("H", bound=Callable[[Any, Any, Any], Coroutine[Any, Any, "Fire"]])
 
 HANDLES = "__perdure_handles__"
@@ -109,6 +109,24 @@ class Failure:
     error: str
     message: str
     attempts: int
+
+
+@record
+class Cancellation:
+    """Who cancelled the thread, and why: what the receiver of an ``on_cancel`` event is given."""
+
+    by: str
+    reason: str
+
+
+@record
+class Spent:
+    """The limit of the budget that is reached (``limit`` names it), what it allowed and what is used: what
+    the receiver of an ``on_budget`` event is given."""
+
+    limit: str
+    allowed: float
+    used: float
 
 
 @attrs.frozen
@@ -244,6 +262,24 @@ class Transition(Event):
         return OnFailure(self.arrows, errors)
 
     @overload
+    def on_choice(self, /) -> OnChoice[None]: ...
+    @overload
+    def on_choice(self, payload: type[T], /) -> OnChoice[T]: ...
+    def on_choice(self, payload: type[Any] | None = None, /) -> OnChoice[Any]:
+        """The same transition, one that a model may propose, with arguments of this type (or none): it is
+        among ``step.choices()``, and ``step.decide`` makes the ``Fire`` of it that a handler returns."""
+        return OnChoice(self.arrows, payload)
+
+    def on_cancel(self) -> OnCancel:
+        """The same transition, taken when the thread is cancelled in the source state."""
+        return OnCancel(self.arrows, Cancellation)
+
+    def on_budget(self) -> OnBudget:
+        """The same transition, taken in place of the source state's handler when a limit of the data's
+        budget is reached."""
+        return OnBudget(self.arrows, Spent)
+
+    @overload
     def __get__(self, instance: None, owner: type[Any], /) -> Self: ...
     @overload
     def __get__(self, instance: _Holds[_Replaceable[P]], owner: type[Any], /) -> Fires[P]: ...
@@ -280,14 +316,8 @@ class OnSignal(Incoming[T]):
         return Signal[Any, T](machine=owner, name=self.name) if instance is None else Accepts(self.name)
 
 
-class OnFailure(Incoming[Failure]):
-    """An event that the failure of a visit brings."""
-
-    kind = "failure"
-
-    def __init__(self, arrows: Sequence[Arrow], errors: Sequence[type[BaseException]]) -> None:
-        super().__init__(arrows, Failure)
-        self.errors = tuple(errors)
+class Taken(Incoming[T]):
+    """An incoming event that its machine's class shows as it is: nobody outside addresses it."""
 
     @overload
     def __get__(self, instance: None, owner: type[Any], /) -> Self: ...
@@ -297,6 +327,34 @@ class OnFailure(Incoming[Failure]):
     def __get__(self, instance: Machine[Any, Any], owner: type[Any], /) -> Accepts[...]: ...
     def __get__(self, instance: object, owner: type[Any], /) -> Self | Accepts[...]:
         return self if instance is None else Accepts(self.name)
+
+
+class OnChoice(Taken[T]):
+    """An event that a model may propose."""
+
+    kind = "choice"
+
+
+class OnFailure(Taken[Failure]):
+    """An event that the failure of a visit brings."""
+
+    kind = "failure"
+
+    def __init__(self, arrows: Sequence[Arrow], errors: Sequence[type[BaseException]]) -> None:
+        super().__init__(arrows, Failure)
+        self.errors = tuple(errors)
+
+
+class OnCancel(Taken[Cancellation]):
+    """An event that the cancelling of a thread brings."""
+
+    kind = "cancel"
+
+
+class OnBudget(Taken[Spent]):
+    """An event that a limit of the budget brings."""
+
+    kind = "budget"
 
 
 class After(Event):

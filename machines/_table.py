@@ -45,6 +45,7 @@ def _row(event: str, found: transitions.Transition, guards: Mapping[int, str | N
         event=event,
         source=found.source,
         dest=str(found.dest),
+        scope=found.source,
         guard=guard,
         guard_name=guards[id(guard)],
     )

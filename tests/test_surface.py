@@ -14,12 +14,12 @@ import perdure
 
 NAMES = """
     ABSENT UNKNOWN Absent Accept Append ArtifactError ArtifactRef AttemptTimedOut BadCall BadUpdate Call
-    CallMisuse CallSeen CannotResolve Client Conversation DefinitionError Effect Ended Ephemeral Failure
-    Fire Found
+    CallMisuse CallSeen Cancellation CannotResolve Client Conversation DefinitionError Effect Ended Ephemeral
+    Failure Fire Found
     GuardRefused Machine MemoryConflict Merge Message ModelWritable Namespace NoSuchThread NotDone NotStorable
     Observation Observer Parked PerdureError Position Read Reducer Resolution Retry Runtime RuntimeClosed
-    SignalConflict SignalRefused StartConflict State Step StepSeen StoreError Thread Threads ToolCall Unknown
-    UnknownMachine Unreadable __version__ diagram effect present read record runtime_owned
+    SignalConflict SignalRefused Spent StartConflict State Step StepSeen StoreError Thread Threads ToolCall
+    Unknown UnknownMachine Unreadable __version__ diagram effect present read record runtime_owned
 """
 HEAVY = ("transitions", "cattrs", "msgspec", "aiosqlite", "anyio", "asyncio", "typer", "rich")
 
