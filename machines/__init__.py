@@ -47,7 +47,7 @@ from ._record import (
     record,
     runtime_owned,
 )
-from ._states import Accept, Cancellation, Failure, Fire, Of, Retry, Signal, Spent, State
+from ._states import Accept, Cancellation, Failure, Fire, Of, Retry, Signal, Spent, State, anywhere
 from ._step import Namespace, Step, StepArtifacts, StepMemory
 
 __all__ = [
@@ -103,6 +103,7 @@ __all__ = [
     "ToolCall",
     "Unknown",
     "Unreadable",
+    "anywhere",
     "codec",
     "definition",
     "diagram",

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ._calls import Declared
-from ._checks import (
-    check_calls,
-    check_events,
-    check_identity,
-    check_methods,
-    check_rows,
-    check_states,
-    guard_name,
-)
+from ._check_methods import check_methods, guard_name
+from ._check_rows import WORK, check_arrows, check_rows, innermost_first
+from ._checks import check_calls, check_events, check_identity, check_states
 from ._codec import codec
 from ._data import DataPlan
+from ._docs import event_doc
 from ._parts import Parts, collect
 from ._plan import Definition, EventPlan, FailurePlan, HandlerPlan, Row, StatePlan, TimeoutPlan
-from ._states import After, Event, Guard, Kind, OnFailure
-from ._table import Table, compiled
+from ._states import After, Event, Guard, Kind, OnFailure, Retry, State
+from ._table import Rows, compiled
 
 if TYPE_CHECKING:
     from ._machine import Machine
@@ -44,33 +38,38 @@ def compile_machine(
     initial = check_states(parts)
     check_events(parts)
     data: DataPlan[Any] = DataPlan(parts.data, f"{parts.label}: {parts.data_class.__name__}")
-    rows = list(_rows(parts, data))
-    check_rows(parts, rows, initial)
-    check_methods(parts, data)
-    table = compiled(parts.states, initial, rows)
+    arrows = list(_arrows(parts, data))
+    check_arrows(parts, arrows)
+    table = compiled(parts, initial, arrows)
+    rows = {name: _live(parts, state, table.rows[name]) for name, state in parts.leaves().items()}
+    check_rows(parts, arrows, rows, table.entered[initial])
+    check_methods(parts, rows, data)
     return Definition(
         name=parts.label if name is None else name,
         version=version,
         hash=_hash(parts, rows, data),
         machine=machine,
         data=data,
-        initial=initial,
-        states={state: _state(parts, state, table, machine()) for state in parts.states},
+        initial=table.entered[initial],
+        states={name: _state(parts, name, rows[name], machine()) for name in rows},
+        composites={name: leaf for name, leaf in table.entered.items() if name not in rows},
         events={event: _event(parts, event, machine()) for event in parts.events},
         calls=check_calls(parts.label, calls),
         budget=None,
     )
 
 
-def _rows(parts: Parts, data: DataPlan[Any]) -> Iterator[Row]:
+def _arrows(parts: Parts, data: DataPlan[Any]) -> Iterator[Row]:
+    """Each declared transition, its scope as its source, and its dest as it stands in the class."""
     for name, event in parts.events.items():
         for arrow in event.arrows:
             label = None if arrow.guard is None else guard_name(parts, data, name, arrow.guard)
+            scope = "" if arrow.source is None else arrow.source.dotted
             yield Row(
                 event=name,
-                source=arrow.source.name,
-                dest=arrow.dest.name,
-                scope=arrow.source.name,
+                source=scope,
+                dest=arrow.dest.dotted,
+                scope=scope,
                 guard=_guard(arrow.guard, label),
                 guard_name=label,
             )
@@ -81,10 +80,25 @@ def _guard(guard: Guard | None, name: str | None) -> Any:
     return operator.attrgetter(name) if isinstance(guard, property) and name else guard
 
 
-def _state(parts: Parts, name: str, table: Table, machine: Machine[Any, Any]) -> StatePlan:
-    state = parts.states[name]
-    leaving = [event for event in parts.events.values() if event.name in table[name]]
-    handlers = parts.handlers_of(name)
+def _live(parts: Parts, state: State, candidates: Rows) -> dict[str, tuple[Row, ...]]:
+    """A leaf's rows without those of the states around it that cannot come to it: behind a row without a
+    guard, or for a handler's work where there is no handler."""
+    works = bool(parts.handlers_of(state))
+    live: dict[str, tuple[Row, ...]] = {}
+    for event, rows in candidates.items():
+        come = [
+            row for row in rows if works or row.scope == row.source or parts.events[event].kind not in WORK
+        ]
+        last = next((n for n, row in enumerate(come) if row.guard is None), len(come))
+        if come:
+            live[event] = tuple(come[: last + 1])
+    return live
+
+
+def _state(parts: Parts, name: str, rows: Rows, machine: Machine[Any, Any]) -> StatePlan:
+    state = parts.leaves()[name]
+    leaving = innermost_first(parts, rows)
+    handlers = parts.handlers_of(state)
     return StatePlan(
         name=name,
         final=state.final,
@@ -92,13 +106,13 @@ def _state(parts: Parts, name: str, table: Table, machine: Machine[Any, Any]) ->
             HandlerPlan(lane="main" if len(handlers) == 1 else fn, run=getattr(machine, fn))
             for fn in handlers
         ),
-        retry=state.retry,
+        retry=Retry() if state.retry is None else state.retry,
         deadline=state.deadline,
         interruptible=state.interruptible,
-        rows=table[name],
+        rows=rows,
         signals=_named(leaving, "signal"),
         timeouts=tuple(
-            TimeoutPlan(event=event.name, scope=name, after=event.delay)
+            TimeoutPlan(event=event.name, scope=rows[event.name][0].scope, after=event.delay)
             for event in leaving
             if isinstance(event, After)
         ),
@@ -127,20 +141,19 @@ def _event(parts: Parts, name: str, machine: Machine[Any, Any]) -> EventPlan:
         if event.payload is None
         else codec(event.payload, f"{parts.label}.{name} (its payload)"),
         receiver=None if receiver is None else getattr(machine, receiver),
-        doc=_doc(parts, event, receiver),
+        doc=event_doc(parts, event, receiver),
     )
 
 
-def _doc(parts: Parts, event: Event, receiver: str | None) -> str:
-    texts = [] if receiver is None else [inspect.getdoc(parts.method(receiver))]
-    texts += [inspect.getdoc(arrow.guard) for arrow in event.arrows if arrow.guard is not None]
-    return next((text for text in texts if text), "")
-
-
-def _hash(parts: Parts, rows: Sequence[Row], data: DataPlan[Any]) -> str:
+def _hash(parts: Parts, leaves: Mapping[str, Rows], data: DataPlan[Any]) -> str:
+    rows = [row for events in leaves.values() for found in events.values() for row in found]
     shape = [
-        [[name, state.initial, state.final] for name, state in sorted(parts.states.items())],
-        sorted([row.event, row.source, row.dest, row.guard_name or ""] for row in rows),
+        sorted([state.dotted, state.initial, state.final] for state in parts.states.values()),
+        # Sorted by state and event alone: the order of candidates counts.
+        [
+            [row.event, row.source, row.dest, row.scope, row.guard_name or ""]
+            for row in sorted(rows, key=lambda row: (row.source, row.event))
+        ],
         [[name, event.kind] for name, event in sorted(parts.events.items())],
         [[field.name, field.kind, _type(field.codec)] for _, field in sorted(data.fields.items())],
     ]

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, Self
 from typing_extensions import TypeVar
 
 from ._calls import Declared
+from ._checks import check_abstract
 from ._compile import compile_machine
 from ._plan import Definition
 
@@ -22,9 +23,13 @@ class Machine(Generic[D, X_contra]):
     threads must be brought over. ``calls``: every read and effect that it may make; a subclass adds to its
     bases'. ``name``: what the store calls it (the class's name otherwise). The class is checked and compiled
     when it is created; ``DefinitionError`` says what is wrong with it.
+
+    ``abstract=True`` makes it a base that does not run itself, but holds states, events, handlers, receivers
+    and calls for others: ``class Desk(Machine[D, X], abstract=True)``, ``class Claims(Desk[Claim, Deps])``.
     """
 
     _definition: ClassVar[Definition]
+    _calls: ClassVar[tuple[Declared[Any, ..., Any], ...]]
 
     def __init_subclass__(
         cls,
@@ -32,17 +37,16 @@ class Machine(Generic[D, X_contra]):
         version: int = 1,
         calls: Sequence[Declared[Any, ..., Any]] = (),
         name: str | None = None,
+        abstract: bool = False,
         **others: Any,
     ) -> None:
         super().__init_subclass__(**others)
-        inherited = (
-            call
-            for base in cls.__mro__[1:]
-            if isinstance(found := vars(base).get("_definition"), Definition)
-            for call in found.calls.values()
-        )
-        listed = tuple(dict.fromkeys([*inherited, *calls]))
-        cls._definition = compile_machine(cls, Machine, name=name, version=version, calls=listed)
+        inherited = (call for base in cls.__mro__[1:] for call in vars(base).get("_calls", ()))
+        cls._calls = tuple(dict.fromkeys([*inherited, *calls]))
+        if abstract:
+            check_abstract(cls.__name__, name=name, version=version, calls=cls._calls)
+            return
+        cls._definition = compile_machine(cls, Machine, name=name, version=version, calls=cls._calls)
 
     @classmethod
     def _machine(cls) -> type[Self]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, get_args, get_origin
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin
 
 import attrs
 
@@ -21,11 +21,13 @@ Method = Callable[..., Any]
 class Parts:
     """A machine's declarations by name, a subclass's over its bases', before anything is checked or compiled.
 
-    ``handlers`` and ``receivers`` hold what each marked method was declared for.
+    ``handlers`` and ``receivers`` hold what each marked method was declared for; ``lineage`` is the class
+    and its bases, the outermost base first.
     """
 
     label: str
     machine: type[Machine[Any, Any]]
+    lineage: tuple[type[Any], ...]
     data: Any
     states: Mapping[str, State]
     events: Mapping[str, Event]
@@ -44,12 +46,20 @@ class Parts:
     def event_name(self, event: Event) -> str | None:
         return event.name if self.events.get(event.name) is event else None
 
+    def children_of(self, parent: State | None) -> tuple[State, ...]:
+        """The states that stand in this one, or in none."""
+        return tuple(state for state in self.states.values() if state.parent is parent)
+
+    def leaves(self) -> dict[str, State]:
+        """The states that a thread can be in, by their dotted names: those that hold no others."""
+        return {state.dotted: state for state in self.states.values() if not self.children_of(state)}
+
     def method(self, name: str) -> Method:
         found: Method = inspect.getattr_static(self.machine, name)
         return found
 
-    def handlers_of(self, state: str) -> tuple[str, ...]:
-        return tuple(name for name, states in self.handlers.items() if self.states[state] in states)
+    def handlers_of(self, state: State) -> tuple[str, ...]:
+        return tuple(name for name, states in self.handlers.items() if state in states)
 
     def receiver_of(self, event: str) -> str | None:
         return next((name for name, events in self.receivers.items() if self.events[event] in events), None)
@@ -58,11 +68,12 @@ class Parts:
 def collect(machine: type[Machine[Any, Any]], root: type[Any]) -> Parts:
     """Find the parts. Raises ``DefinitionError`` where names do not stand for one thing each."""
     label = machine.__name__
-    lineage = [klass for klass in reversed(machine.__mro__) if klass not in root.__mro__]
+    lineage = tuple(klass for klass in reversed(machine.__mro__) if klass not in root.__mro__)
     members = {name: value for klass in lineage for name, value in vars(klass).items()}
     parts = Parts(
         label=label,
         machine=machine,
+        lineage=lineage,
         data=_data_type(machine, root, label),
         states={name: value for name, value in members.items() if isinstance(value, State)},
         events={name: value for name, value in members.items() if isinstance(value, Event)},
@@ -75,19 +86,46 @@ def collect(machine: type[Machine[Any, Any]], root: type[Any]) -> Parts:
 
 
 def _data_type(machine: type[Any], root: type[Any], label: str) -> Any:
-    for klass in machine.__mro__:
-        for base in vars(klass).get("__orig_bases__", ()):
-            if get_origin(base) is root:
-                data = get_args(base)[0]
-                if not isinstance(get_origin(data) or data, type):
-                    raise DefinitionError(
-                        f"{label}: its data {data!r} is not a class; say Machine[YourRecord]"
-                    )
-                return data
-    raise DefinitionError(f"{label}: it has no data type; say class {label}(Machine[YourRecord])")
+    data = _given_to(root, machine)
+    base = next((base.__name__ for base in machine.__bases__ if issubclass(base, root)), root.__name__)
+    if data is None:
+        raise DefinitionError(f"{label}: it has no data type; say class {label}({base}[YourRecord])")
+    if not isinstance(get_origin(data) or data, type):
+        raise DefinitionError(
+            f"{label}: its data {data!r} is not a class; say class {label}({base}[YourRecord])"
+        )
+    return data
 
 
-def _marked(lineage: list[type[Any]], mark: str) -> dict[str, tuple[Any, ...]]:
+def _given_to(root: type[Any], klass: type[Any]) -> Any:
+    """The first argument that reaches ``root`` from a class, through generic bases; None where none does."""
+    for base in vars(klass).get("__orig_bases__", klass.__bases__):
+        origin, arguments = get_origin(base) or base, get_args(base)
+        if origin is root:
+            return arguments[0] if arguments else None
+        if isinstance(origin, type) and issubclass(origin, root):
+            found = _given_to(root, origin)
+            if arguments and found is not None:
+                found = _filled(found, dict(zip(_parameters(origin), arguments, strict=False)))
+            if found is not None:
+                return found
+    return None
+
+
+def _filled(declared: Any, arguments: Mapping[Any, Any]) -> Any:
+    if isinstance(declared, TypeVar):
+        return arguments.get(declared, declared)
+    if isinstance(declared, type) or not _parameters(declared):
+        return declared
+    return declared[tuple(arguments.get(each, each) for each in _parameters(declared))]
+
+
+def _parameters(declared: Any) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = getattr(declared, "__parameters__", ())
+    return found
+
+
+def _marked(lineage: Sequence[type[Any]], mark: str) -> dict[str, tuple[Any, ...]]:
     # By name: a method that overrides a base's handler is that state's handler, marked again or not.
     found: dict[str, tuple[Any, ...]] = {}
     for klass in lineage:
@@ -98,7 +136,7 @@ def _marked(lineage: list[type[Any]], mark: str) -> dict[str, tuple[Any, ...]]:
     return found
 
 
-def _refuse_init(lineage: list[type[Any]], label: str) -> None:
+def _refuse_init(lineage: Sequence[type[Any]], label: str) -> None:
     for klass in lineage:
         if "__init__" in vars(klass) or "__new__" in vars(klass):
             raise DefinitionError(
@@ -107,7 +145,7 @@ def _refuse_init(lineage: list[type[Any]], label: str) -> None:
             )
 
 
-def _check_names(parts: Parts, lineage: list[type[Any]]) -> None:
+def _check_names(parts: Parts, lineage: Sequence[type[Any]]) -> None:
     for name, what in [*parts.states.items(), *parts.events.items()]:
         kind = "state" if isinstance(what, State) else "event"
         if len(what.names) > 1:
@@ -135,7 +173,7 @@ def _lost(kind: str, name: str) -> str:
     return f"the function hides the {kind} that it is declared for; give the function a name of its own"
 
 
-def _check_hidden(parts: Parts, lineage: list[type[Any]]) -> None:
+def _check_hidden(parts: Parts, lineage: Sequence[type[Any]]) -> None:
     for klass in lineage:
         for name, value in vars(klass).items():
             kind = next((kind for kind in (State, Event) if isinstance(value, kind)), None)

@@ -101,7 +101,8 @@ class EventPlan:
 @attrs.frozen(kw_only=True)
 class Definition:
     """A machine, whole. ``hash`` changes with states, rows, event kinds and the names and types of fields;
-    ``states`` holds those that a thread can be in; ``calls`` finds a declared call by its name and by every
+    ``states`` holds those that a thread can be in, ``composites`` those around them, each with the state that
+    entering it leads to; ``calls`` finds a declared call by its name and by every
     name that it had before; ``budget`` names the data field that holds the thread's limits."""
 
     name: str
@@ -111,6 +112,7 @@ class Definition:
     data: DataPlan[Any]
     initial: str
     states: Mapping[str, StatePlan]
+    composites: Mapping[str, str]
     events: Mapping[str, EventPlan]
     calls: Mapping[str, Declared[Any, ..., Any]]
     budget: str | None
@@ -120,6 +122,10 @@ def definition(machine: type[Machine[Any, Any]], /) -> Definition:
     """The compiled definition of a machine class. Raises ``DefinitionError`` for ``Machine`` itself."""
     found = vars(machine).get("_definition")
     if not isinstance(found, Definition):
+        if "_calls" in vars(machine):
+            raise DefinitionError(
+                f"{machine.__name__} is abstract: subclass it without abstract=True, and use the subclass"
+            )
         raise DefinitionError(
             f"{machine.__name__} is not a machine: subclass Machine[Data] and give it states"
         )

@@ -10,6 +10,7 @@ import dis
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from types import FunctionType, SimpleNamespace
 from typing import Any, get_origin, get_type_hints
 
@@ -72,6 +73,28 @@ def _parsed(fn: Callable[..., Any]) -> ast.FunctionDef | ast.AsyncFunctionDef | 
     if isinstance(found, ast.FunctionDef | ast.AsyncFunctionDef) and found.name == fn.__name__:
         return found
     return None
+
+
+def strings_under(klass: type[Any]) -> dict[str, str]:
+    """The string literals that stand under the assignments in a class's body, by the name assigned."""
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(klass))).body
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    found = body[0] if body else None
+    if not isinstance(found, ast.ClassDef) or found.name != klass.__name__:
+        return {}
+    texts: dict[str, str] = {}
+    for assigned, below in pairwise(found.body):
+        match assigned, below:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                texts[name] = inspect.cleandoc(text)
+            case _:
+                pass
+    return texts
 
 
 def attributes_read(fn: Callable[..., Any]) -> Iterator[str]:

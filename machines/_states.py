@@ -8,6 +8,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     ClassVar,
+    Final,
     Generic,
     Literal,
     ParamSpec,
@@ -185,14 +186,19 @@ class _Named:
 class State(_Named):
     """A state of a machine: a class attribute, which gives it its name.
 
-    ``initial``: threads start here (exactly one). ``final``: threads end here. ``retry``: how often the
-    handler is tried. ``deadline``: bounds one attempt. ``interruptible``: a signal or timeout need not wait
-    for the handler. A state without a handler is one where the thread waits for an event.
+    ``parent``: the state that this one stands in, which makes that one a composite: what leaves it leaves
+    each state in it, unless that state has a transition of its own for the event. A thread is never in a
+    composite itself: entering it enters its initial child. ``initial``: threads start here, and a parent is
+    entered here (exactly one of the outermost states, and one of each composite's). ``final``: threads end
+    here. ``retry``: how often the handler is tried. ``deadline``: bounds one attempt. ``interruptible``: a
+    signal or timeout need not wait for the handler. A state without a handler is one where the thread waits
+    for an event.
     """
 
     def __init__(
         self,
         *,
+        parent: State | None = None,
         initial: bool = False,
         final: bool = False,
         retry: Retry | None = None,
@@ -200,11 +206,17 @@ class State(_Named):
         interruptible: bool = False,
     ) -> None:
         super().__init__()
+        self.parent = parent
         self.initial = initial
         self.final = final
-        self.retry = Retry() if retry is None else retry
+        self.retry = retry
         self.deadline = deadline
         self.interruptible = interruptible
+
+    @property
+    def dotted(self) -> str:
+        """Its name after those of the states around it, as the store and people know it."""
+        return self.name if self.parent is None else f"{self.parent.dotted}.{self.name}"
 
     def to(self, dest: State, *, when: Guard | None = None) -> Transition:
         """A transition from here to ``dest``, taken where the guard ``when`` (a derived property of the data,
@@ -216,11 +228,24 @@ class State(_Named):
         return _mark(fn, HANDLES, self)
 
 
+class Anywhere:
+    """Every state of a machine that is not final: the type of ``anywhere``."""
+
+    def to(self, dest: State, *, when: Guard | None = None) -> Transition:
+        """A transition to ``dest`` from every state that is not final, behind the state's own and its
+        parents' for the same event. ``when``: its guard, as in ``State.to``."""
+        return Transition((Arrow(source=None, dest=dest, guard=when),))
+
+
+anywhere: Final = Anywhere()
+"""Stands for every state of a machine that is not final: ``failed = anywhere.to(broken).on_failure()``."""
+
+
 @attrs.frozen(kw_only=True)
 class Arrow:
-    """One declared transition, before names are known."""
+    """One declared transition, before names are known. Without ``source`` it leads from anywhere."""
 
-    source: State
+    source: State | None
     dest: State
     guard: Guard | None
 
@@ -253,7 +278,8 @@ class Transition(Event):
         return OnSignal(self.arrows, payload)
 
     def after(self, delay: timedelta, /) -> After:
-        """The same transition, moved by the clock when a visit of the source state is ``delay`` old."""
+        """The same transition, moved by the clock ``delay`` after the source state was entered. From a
+        composite (or from ``anywhere``) it counts on while the thread moves between the states in it."""
         return After(self.arrows, delay)
 
     def on_failure(self, *errors: type[BaseException]) -> OnFailure:

@@ -527,6 +527,7 @@ PUBLIC = {
     "ToolCall",
     "Unknown",
     "Unreadable",
+    "anywhere",
     "codec",
     "definition",
     "diagram",
