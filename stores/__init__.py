@@ -14,8 +14,9 @@ from ._errors import (
     ThreadEnded,
     TooLarge,
 )
-from ._limits import MAX_BODY, MAX_ID, MAX_NAME, MAX_OUTSIDE, MAX_WORKSPACE, check_name
+from ._limits import MAX_BODY, MAX_ID, MAX_NAME, MAX_OUTSIDE, MAX_SOURCES, MAX_WORKSPACE, check_name
 from ._memory import MemoryStore
+from ._outside import Expire, Expired, Remember
 from ._queries import (
     Artifacts,
     Inbox,
@@ -69,6 +70,7 @@ __all__ = [
     "MAX_ID",
     "MAX_NAME",
     "MAX_OUTSIDE",
+    "MAX_SOURCES",
     "MAX_WORKSPACE",
     "SCHEMA",
     "Address",
@@ -80,6 +82,8 @@ __all__ = [
     "Claimed",
     "Commit",
     "Delivered",
+    "Expire",
+    "Expired",
     "Inbox",
     "InboxRow",
     "Items",
@@ -106,6 +110,7 @@ __all__ = [
     "Page",
     "Query",
     "Release",
+    "Remember",
     "SQLiteStore",
     "Signal",
     "SignalConflict",

@@ -96,6 +96,26 @@ async def check_claim_brings_what_is_needed(kit: Kit) -> None:
         same("positions of items", [row.n for row in claim.items], [0, 2, 5, 6])
 
 
+async def check_claim_brings_items_still_needed(kit: Kit) -> None:
+    """A claim has items from the position on that the standing names; the others stay, and are listed."""
+    async with kit.open() as store:
+        thread = (await store.start(start_of(items=b"i0"))).thread
+        same("items of a start", thread.standing.items, 0)
+        thread = await committed(store, thread, items=b"i1")
+        from_one = evolve(thread.standing, seq=2, items=1)
+        thread = await committed(store, thread, items=b"i2", standing=from_one)
+        same("items of the standing", thread.standing.items, 1)
+        await store.release([_release(thread)])
+        claim = await one_claimed(store, request_of())
+        same("positions of items", [row.n for row in claim.items], [1, 2])
+        same("items of the claim", claim.thread.standing.items, 1)
+        thread = await committed(store, claim.thread, standing=evolve(from_one, seq=3, items=4))
+        claim = await one_claimed(store, request_of("w2", dead=("w1",)))
+        same("items where none is needed", claim.items, ())
+        listed = await rows(store, Items(address=address_of()))
+        same("positions of all items", [row.n for row in listed], [0, 1, 2])
+
+
 async def check_take_over_by_lease(kit: Kit) -> None:
     """A worker silent for longer than its lease is dead; before that nobody gets its threads."""
     async with kit.open() as store:
@@ -394,6 +414,7 @@ CLAIM: tuple[Check, ...] = tuple(
         check_claim_what_is_due,
         check_claim_sets_the_thread,
         check_claim_brings_what_is_needed,
+        check_claim_brings_items_still_needed,
         check_take_over_by_lease,
         check_take_over_from_the_dead,
         check_take_over_in_good_order,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from hashlib import sha256
 from typing import Any
+from uuid import uuid4
 
 from attrs import evolve
 
 from ._contract_kit import SECOND, ContractBroken, same
+from ._outside import Remember
 from ._queries import Threads
 from ._records import (
     Address,
@@ -151,6 +153,12 @@ def request_of(worker: str = "w1", *, limit: int = 100, **parts: Any) -> ClaimRe
 
 def write_of(key: str, value: bytes | None, expected: int, namespace: str = "customer") -> MemoryWrite:
     return MemoryWrite(namespace=namespace, key=key, value=value, expected=expected)
+
+
+def remember_of(key: str, value: bytes | None, expected: int | None, **parts: Any) -> Remember:
+    """A memory write outside of any thread, each another one."""
+    given: dict[str, Any] = {"id": f"write-{uuid4()}", "principal": "ada", "namespace": "customer", **parts}
+    return Remember(workspace=WORKSPACE, key=key, value=value, expected=expected, **given)
 
 
 def artifact_of(id_: str, thread_id: str | None = "t1", **parts: Any) -> ArtifactRow:

@@ -259,7 +259,7 @@ async def check_artifact_records(kit: Kit) -> None:
     """An artifact's record comes back as it was given; an id that is there already is left as it is."""
     async with kit.open() as store:
         full = artifact_of(
-            "a1", derived_from=("a0", "b,\0\u2603"), expires=9, media_type="text/plain; charset=utf-8"
+            "a1", derived_from=("a0", "b,'\"\u2603", "a0"), expires=9, media_type="text/plain; charset=utf-8"
         )
         thread = await committed(store, await started(store), "record", artifacts=(full,))
         await committed(store, thread, artifacts=(evolve(full, size_bytes=99), artifact_of("a2")))
@@ -282,6 +282,26 @@ async def check_artifact_drop(kit: Kit) -> None:
         same("what is left", [row.id for row in await _artifacts(store)], ["other", "theirs", "uploaded"])
         await committed(store, thread, artifacts=(artifact_of("mine"),))
         same("records in the end", len(await _artifacts(store)), 4)
+
+
+async def check_artifact_sources(kit: Kit) -> None:
+    """What an artifact was made from finds it, by its record as it stands, not by one that was dropped."""
+    async with kit.open() as store:
+
+        async def made_from(source: str) -> list[str]:
+            query = Artifacts(workspace=WORKSPACE, derived_from=source)
+            return [row.id for row in await rows(store, query)]
+
+        made = artifact_of("made", derived_from=("a", "read:b@0/main/0"))
+        thread = await committed(store, await started(store), "record", artifacts=(made,))
+        await store.upload(evolve(made, derived_from=("other",)))
+        found = [await made_from(source) for source in ("a", "read:b@0/main/0", "other", "made")]
+        same("what comes from each", found, [["made"], ["made"], [], []])
+        thread = await committed(store, thread, "record", dropped_artifacts=("made",))
+        same("what comes from it once it is dropped", await made_from("a"), [])
+        await committed(store, thread, artifacts=(evolve(made, derived_from=("other",)),))
+        found = [await made_from(source) for source in ("a", "other")]
+        same("what comes from each in the end", found, [[], ["made"]])
 
 
 def _sent(thread: ThreadRow, n: int) -> OutboxRow:
@@ -321,6 +341,7 @@ OUTSIDE: tuple[Check, ...] = tuple(
         check_key_free,
         check_artifact_records,
         check_artifact_drop,
+        check_artifact_sources,
         check_outbox,
     )
 )

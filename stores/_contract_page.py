@@ -94,6 +94,7 @@ LISTINGS: tuple[Listing, ...] = (
     Listing(name="log", query=Log(address=_T1), wanted=tuple((max(0, i - 1), i) for i in _N)),
     Listing(name="log_of_visit", query=Log(address=_T1, seq=0), wanted=((0, 0), (0, 1))),
     Listing(name="items", query=Items(address=_T1), wanted=_ones(_N)),
+    Listing(name="items_from_a_position", query=Items(address=_T1, first=2), wanted=_ones((2, 3, 4))),
     Listing(name="inbox", query=Inbox(address=_T1), wanted=_ones(i + 1 for i in _N)),
     Listing(name="inbox_pending", query=Inbox(address=_T1, pending=True, after=1), wanted=_ones((2, 4, 5))),
     Listing(name="messages", query=Messages(workspace=WORKSPACE, session="talk"), wanted=_ones(range(1, 6))),
@@ -116,6 +117,11 @@ LISTINGS: tuple[Listing, ...] = (
         name="artifacts", query=Artifacts(workspace=WORKSPACE), wanted=_ones(("a4", "a1", "a3", "a0", "a2"))
     ),
     Listing(
+        name="artifacts_made_from",
+        query=Artifacts(workspace=WORKSPACE, derived_from="source"),
+        wanted=_ones(("a4", "a3", "a2")),
+    ),
+    Listing(
         name="keys", query=Keys(workspace=WORKSPACE, effect="publish"), wanted=_ones(f"k{i}" for i in _N)
     ),
     Listing(name="outbox", query=Outbox(address=_T1), wanted=((1, 0), (1, 1), (2, 0), (2, 1), (3, 0))),
@@ -133,7 +139,8 @@ async def _stage(store: Store) -> None:
     await _stage_thread(store)
     for age, number in enumerate((2, 0, 3, 1, 4)):
         moment = T0 - age // 2
-        await store.upload(artifact_of(f"a{number}", None, created=moment))
+        sources = ("other", "source") if number > 1 else ("sourc", "source ")
+        await store.upload(artifact_of(f"a{number}", None, created=moment, derived_from=sources))
         await store.beat(worker_of(f"w{number}", started=T0 + age // 2))
 
 
@@ -238,6 +245,7 @@ def _filtered(odd: str) -> list[Query[Any]]:
         Artifacts(workspace=own, id=odd),
         Artifacts(workspace=own, thread_id=odd),
         Artifacts(workspace=own, sha256=odd),
+        Artifacts(workspace=own, derived_from=odd),
         Keys(workspace=odd, effect="publish"),
         Keys(workspace=own, effect=odd),
         Keys(workspace=own, effect="publish", key=odd),
@@ -280,6 +288,11 @@ def _counted(own: str) -> list[tuple[Query[Any], int]]:
         (Artifacts(workspace=own, id="a3"), 1),
         (Artifacts(workspace=own, sha256=artifact_of("a2").sha256), 1),
         (Artifacts(workspace=own, id="a3", sha256=artifact_of("a2").sha256), 0),
+        (Artifacts(workspace=own, derived_from="sourc"), 2),
+        (Artifacts(workspace=own, id="a3", derived_from="source"), 1),
+        (Artifacts(workspace=own, id="a1", derived_from="source"), 0),
+        (Artifacts(workspace="other", derived_from="source"), 0),
+        (Items(address=_T1, first=5), 0),
         (Keys(workspace=own, effect="publish", key="k4"), 1),
         (Workers(id="w3"), 1),
     ]

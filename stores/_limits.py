@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 from ._errors import TooLarge
+from ._outside import Expire, Remember
 from ._records import ArtifactRow, Commit, Signal, Start
 
 MAX_WORKSPACE = 128
@@ -17,6 +18,8 @@ MAX_BODY = 20 * 1024 * 1024
 """Bytes of one body: a log payload, items, message, memory value or signal payload."""
 MAX_OUTSIDE = 64
 """Memory keys, checks, messages, artifacts, explicit keys and outbox entries that one commit may write."""
+MAX_SOURCES = 64
+"""Names in an artifact's ``derived_from``, each of at most ``MAX_ID`` bytes."""
 
 
 def check_name(what: str, value: str, limit: int = MAX_NAME) -> None:
@@ -109,6 +112,29 @@ def check_artifact(artifact: ArtifactRow) -> None:
     check_name("artifact id", artifact.id)
     check_name(f"principal of artifact {artifact.id!r}", artifact.principal)
     check_name(f"media type of artifact {artifact.id!r}", artifact.media_type)
+    for source in artifact.derived_from:
+        check_name(f"a source of artifact {artifact.id!r}", source, MAX_ID)
+    if len(artifact.derived_from) > MAX_SOURCES:
+        raise TooLarge(
+            f"artifact {artifact.id!r} names {len(artifact.derived_from)} sources: at most {MAX_SOURCES} "
+            "fit; name those that matter"
+        )
+
+
+def check_remember(write: Remember) -> None:
+    """Refuse a memory write that is over a limit."""
+    check_name("workspace", write.workspace, MAX_WORKSPACE)
+    check_name("memory namespace", write.namespace)
+    check_name("memory key", write.key)
+    check_name("principal", write.principal)
+    check_name("id of a memory write", write.id)
+    check_body(f"memory {write.namespace}/{write.key}", write.value)
+
+
+def check_expire(request: Expire) -> None:
+    """Refuse a limit that takes nothing."""
+    if request.limit < 1:
+        raise ValueError(f"{request.limit} records were to expire: limit must be at least 1")
 
 
 def check_signal(signal: Signal) -> None:

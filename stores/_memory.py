@@ -11,8 +11,16 @@ from attrs import evolve
 
 from ._clock import system_clock
 from ._errors import KeyTaken, MemoryMoved, SignalConflict, StaleClaim, ThreadEnded
-from ._limits import check_artifact, check_commit, check_signal, check_start
-from ._memory_tables import Tables, checkpoint
+from ._limits import (
+    check_artifact,
+    check_commit,
+    check_expire,
+    check_remember,
+    check_signal,
+    check_start,
+)
+from ._memory_tables import Tables, checkpoint, newest_version
+from ._outside import Expire, Expired, Remember
 from ._queries import Page, Query
 from ._records import (
     Address,
@@ -149,6 +157,26 @@ class MemoryStore:
         self._tables.artifacts.setdefault((artifact.workspace, artifact.id), artifact)
         await _give_way()
 
+    async def remember(self, write: Remember, /) -> MemoryRow:
+        check_remember(write)
+        history = self._tables.memory[write.workspace, write.namespace, write.key]
+        row = next((row for row in history if row.request == write.id), None)
+        if row is None:
+            newest = newest_version(history)
+            if write.expected not in (None, newest):
+                moved = [] if history else [(write.namespace, write.key)]
+                raise MemoryMoved(history[-1:], moved)
+            row = _remembered(write, newest + 1, self._clock())
+            history.append(row)
+        await _give_way()
+        return row
+
+    async def expire(self, request: Expire, /) -> Expired:
+        check_expire(request)
+        expired = self._tables.expire(request)
+        await _give_way()
+        return expired
+
     async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:
         page = self._tables.page(query, after, limit)
         await _give_way()
@@ -218,7 +246,7 @@ class MemoryStore:
                 for entry in self._tables.log[row.address]
                 if entry.seq == standing.seq or (checkpoint(entry) and entry.n >= standing.base)
             ),
-            items=tuple(self._tables.items[row.address]),
+            items=tuple(items for items in self._tables.items[row.address] if items.n >= standing.items),
             inbox=tuple(self._tables.pending(row.address)[:PENDING]),
             taken_from=row.owner,
         )
@@ -246,7 +274,7 @@ class MemoryStore:
         moved: dict[tuple[str, str], MemoryRow | None] = {}
         for namespace, key, version in wanted:
             history = self._tables.memory[workspace, namespace, key]
-            if len(history) != version:
+            if newest_version(history) != version:
                 moved[namespace, key] = history[-1] if history else None
         if moved:
             rows = [row for row in moved.values() if row is not None]
@@ -396,6 +424,22 @@ def _memory_row(commit: Commit, write: MemoryWrite) -> MemoryRow:
         seq=commit.log.seq,
         principal=commit.principal,
         expires=write.expires,
+    )
+
+
+def _remembered(write: Remember, version: int, at: Micros) -> MemoryRow:
+    return MemoryRow(
+        workspace=write.workspace,
+        namespace=write.namespace,
+        key=write.key,
+        version=version,
+        value=write.value,
+        at=at,
+        thread_id=None,
+        seq=None,
+        principal=write.principal,
+        expires=write.expires,
+        request=write.id,
     )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
+from attrs import evolve
 
+from ._outside import Expire, Expired
 from ._queries import (
     Artifacts,
     Inbox,
@@ -32,6 +34,7 @@ from ._records import (
     LogRow,
     MemoryRow,
     MessageRow,
+    Micros,
     OutboxRow,
     ThreadRow,
     WorkerRow,
@@ -63,6 +66,30 @@ class Tables:
         """What a thread has not taken in yet."""
         return [row for row in self.inbox[address] if row.consumed is None]
 
+    def expire(self, request: Expire) -> Expired:
+        """Delete what has had its time, as ``Store.expire`` says."""
+        facts = [(name, row) for name, rows in self.memory.items() for row in rows if _due(row, request.at)]
+        files = [name for name, row in self.artifacts.items() if not row.thread_id and _due(row, request.at)]
+        keys = [n for n, row in self.keys.items() if row.outcome is not None and _due(row, request.at)]
+        facts = facts[: request.limit]
+        files = files[: request.limit - len(facts)]
+        keys = keys[: request.limit - len(facts) - len(files)]
+        if not request.dry_run:
+            for name, row in facts:
+                self._forget(name, row)
+            for artifact in files:
+                del self.artifacts[artifact]
+            for key in keys:
+                del self.keys[key]
+        return Expired(memory=len(facts), artifacts=len(files), keys=len(keys))
+
+    def _forget(self, name: tuple[str, str, str], row: MemoryRow) -> None:
+        history = self.memory[name]
+        if row is history[-1]:
+            history[-1] = evolve(row, value=None, expires=None)
+        else:
+            history.remove(row)
+
     def page(self, query: Query[R], after: str | None, limit: int) -> Page[R]:
         """The rows that the query matches, in its order, from behind the cursor."""
         if limit < 1:
@@ -82,6 +109,15 @@ class Tables:
 def checkpoint(row: LogRow) -> bool:
     """The row is a checkpoint."""
     return row.kind in ("start", "transition")
+
+
+def newest_version(history: Sequence[MemoryRow]) -> int:
+    """The version of a memory key that stands; 0: it was never written."""
+    return history[-1].version if history else 0
+
+
+def _due(row: MemoryRow | ArtifactRow | KeyRow, at: Micros) -> bool:
+    return row.expires is not None and row.expires <= at
 
 
 def _position(cursor: str) -> tuple[str | int, ...]:
@@ -111,7 +147,7 @@ def _log(tables: Tables, query: Log) -> Iterable[LogRow]:
 
 
 def _items(tables: Tables, query: Items) -> Iterable[ItemsRow]:
-    return tables.items[query.address]
+    return (row for row in tables.items[query.address] if row.n >= query.first)
 
 
 def _inbox(tables: Tables, query: Inbox) -> Iterable[InboxRow]:
@@ -139,6 +175,7 @@ def _artifacts(tables: Tables, query: Artifacts) -> Iterable[ArtifactRow]:
             and query.id in (None, row.id)
             and (query.thread_id is None or query.thread_id == row.thread_id)
             and query.sha256 in (None, row.sha256)
+            and (query.derived_from is None or query.derived_from in row.derived_from)
         ):
             yield row
 

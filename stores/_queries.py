@@ -67,6 +67,8 @@ class Items(Query[ItemsRow]):
     """A thread's items rows in order."""
 
     address: Address
+    first: int = 0
+    """Only rows at this position and behind it."""
 
 
 @frozen(kw_only=True)
@@ -113,6 +115,8 @@ class Artifacts(Query[ArtifactRow]):
     id: str | None = None
     thread_id: str | None = None
     sha256: str | None = None
+    derived_from: str | None = None
+    """Only those that name this among what they were made from."""
 
 
 @frozen(kw_only=True)

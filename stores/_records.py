@@ -67,6 +67,8 @@ class Standing:
     wake: Micros | None = None
     """When a waiting thread is due; None: only a signal wakes it."""
     expires: Micros | None = None
+    items: int = 0
+    """Position of the first items row that the data still needs: a claim brings none before it."""
 
 
 @frozen(kw_only=True)
@@ -149,8 +151,9 @@ class MessageRow:
 class MemoryRow:
     """One version of one memory key, counted from 1. Earlier versions stay readable as history.
 
-    A deletion is a version like any other, and the count goes on behind it. ``at`` is the log row's.
-    A store keeps the ``expires`` stamp and does not judge it: an expired row is still the newest.
+    A deletion is a version like any other, and the count goes on behind it. ``at`` is the log row's, and
+    the store's clock where it was written outside of a thread. A store keeps the ``expires`` stamp and does
+    not judge it: an expired row is still the newest, until ``Store.expire`` makes a deletion of it.
     """
 
     workspace: str
@@ -165,6 +168,8 @@ class MemoryRow:
     """``seq`` of the log row that it landed with."""
     principal: str
     expires: Micros | None = None
+    request: str | None = None
+    """``Remember.id`` of the write outside of any thread that made it; None: a thread's commit did."""
     schema: int = SCHEMA
 
 
@@ -204,6 +209,7 @@ class ArtifactRow:
     seq: int | None
     """The visit that put it. Pending until the thread's ``seq`` is greater."""
     derived_from: tuple[str, ...]
+    """Ids of artifacts and names of calls that it was made from, at most ``MAX_SOURCES``."""
     created: Micros
     expires: Micros | None = None
     schema: int = SCHEMA
@@ -227,7 +233,7 @@ class KeyRow:
     at: Micros
     """``at`` of the log row that claimed it."""
     expires: Micros | None
-    """Kept and not judged by the store: an expired key is taken until something removes it."""
+    """Kept and not judged by the store: an expired key is taken until ``Store.expire`` removes it."""
     schema: int = SCHEMA
 
 
@@ -404,7 +410,7 @@ class Claim:
     parked for, its ``wake``) is as it was."""
     log: tuple[LogRow, ...]
     items: tuple[ItemsRow, ...]
-    """Every items row of the thread, in order."""
+    """The thread's items rows from position ``standing.items`` on, in order."""
     inbox: tuple[InboxRow, ...]
     """The first pending entries, at most 100."""
     taken_from: str | None

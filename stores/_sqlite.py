@@ -15,7 +15,15 @@ import anyio.to_thread
 
 from ._clock import system_clock
 from ._errors import StoreUnavailable
-from ._limits import check_artifact, check_commit, check_signal, check_start
+from ._limits import (
+    check_artifact,
+    check_commit,
+    check_expire,
+    check_remember,
+    check_signal,
+    check_start,
+)
+from ._outside import Expire, Expired, Remember
 from ._queries import Page, Query
 from ._records import (
     ArtifactRow,
@@ -23,6 +31,7 @@ from ._records import (
     ClaimRequest,
     Commit,
     Delivered,
+    MemoryRow,
     Micros,
     Release,
     Signal,
@@ -102,6 +111,16 @@ class SQLiteStore:
     async def upload(self, artifact: ArtifactRow, /) -> None:
         check_artifact(artifact)
         await self._write(artifact)
+
+    async def remember(self, write: Remember, /) -> MemoryRow:
+        check_remember(write)
+        row: MemoryRow = await self._write(write)
+        return row
+
+    async def expire(self, request: Expire, /) -> Expired:
+        check_expire(request)
+        expired: Expired = await self._write(request)
+        return expired
 
     async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:
         if limit < 1:

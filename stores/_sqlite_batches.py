@@ -12,10 +12,12 @@ from typing import Any, TypeVar, cast
 from attrs import frozen
 
 from ._errors import OutcomeUnknown, StoreError, StoreUnavailable, TooLarge
+from ._outside import Expire, Remember
 from ._records import ArtifactRow, ClaimRequest, Commit, Micros, Release, Signal, Start, WorkerRow
 from ._sqlite_claims import answer_nothing, claim
 from ._sqlite_commits import Transaction, Unfit, is_plain, land_alone, land_together
 from ._sqlite_files import explain, is_busy
+from ._sqlite_outside import expire, remember
 from ._sqlite_writes import beat, deliver, release, start, upload
 
 T = TypeVar("T")
@@ -28,7 +30,7 @@ class Releases:
     releases: Sequence[Release]
 
 
-Write = Commit | Start | Signal | Releases | ClaimRequest | WorkerRow | ArtifactRow
+Write = Commit | Start | Signal | Releases | ClaimRequest | WorkerRow | ArtifactRow | Remember | Expire
 
 Answer = Any
 """What a write's call returns, or the exception that it raises."""
@@ -41,6 +43,8 @@ APPLY: dict[type[Any], Callable[[Transaction, Any], Answer]] = {
     ClaimRequest: claim,
     WorkerRow: beat,
     ArtifactRow: upload,
+    Remember: remember,
+    Expire: expire,
 }
 
 PATIENCE = 60.0

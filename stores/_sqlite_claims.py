@@ -65,7 +65,8 @@ LOG_OF = f"""SELECT l.thread, {LOG} FROM json_each(?) j CROSS JOIN standing s ON
 EARLIER_OF = f"""SELECT l.thread, {LOG} FROM json_each(?) j CROSS JOIN standing s ON s.id = j.value
     CROSS JOIN log b ON b.thread = s.id AND b.n = s.base AND b.seq = s.seq AND b.kind NOT IN (0, 1)
     CROSS JOIN log l ON l.thread = s.id AND l.n < s.base WHERE l.seq = s.seq"""
-ITEMS_OF = f"""SELECT i.thread, {ITEMS} FROM json_each(?) j CROSS JOIN items i ON i.thread = j.value"""
+ITEMS_OF = f"""SELECT i.thread, {ITEMS} FROM json_each(?) j CROSS JOIN standing s ON s.id = j.value
+    CROSS JOIN items i ON i.thread = s.id AND i.n >= s.items"""
 # The first entry beyond the limit is found by the index, so a long inbox costs no more than a short one.
 INBOX_OF = f"""SELECT i.thread, {INBOX} FROM json_each(?) j CROSS JOIN inbox i ON i.thread = j.value
     WHERE i.consumed IS NULL AND i.number < ifnull((

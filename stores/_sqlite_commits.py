@@ -29,7 +29,7 @@ KNOWN_THREADS = 100_000
 FENCE = "WHERE id = ? AND incarnation = ? AND epoch = ? AND n = ? AND owner IS NOT NULL"
 
 STANDING = """state = ?, seq = ?, version = ?, definition = ?, base = ?, reason = ?, note = ?, expires = ?,
-    n = n + 1"""
+    items = ?, n = n + 1"""
 
 GO_ON = f"""UPDATE standing SET {STANDING} {FENCE} AND status = 0 AND crashes = 0 AND wake IS NULL"""
 """For a thread that runs and goes on running: touches no column that an index has."""
@@ -53,7 +53,7 @@ NEWEST_MEMORY = (
     f"SELECT {MEMORY} FROM memory WHERE workspace = ? AND namespace = ? AND key = ? AND newest = 1"
 )
 OLD_MEMORY = "UPDATE memory SET newest = 0 WHERE workspace = ? AND namespace = ? AND key = ? AND newest = 1"
-INSERT_MEMORY = f"INSERT INTO memory ({MEMORY}, newest) VALUES (?,?,?,?,?,?,?,?,?,?,?,1)"
+INSERT_MEMORY = f"INSERT INTO memory ({MEMORY}, newest) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,1)"
 FIND_KEY = f"SELECT {KEY} FROM effect_key WHERE workspace = ? AND effect = ? AND key = ?"
 INSERT_KEY = f"INSERT INTO effect_key ({KEY}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"
 THIS_KEY = "WHERE workspace = ? AND effect = ? AND key = ? AND incarnation = ? AND seq = ?"
@@ -164,6 +164,7 @@ def _standing_values(standing: Standing) -> Row:
         standing.reason,
         standing.note,
         standing.expires,
+        standing.items,
     )
 
 
@@ -314,6 +315,7 @@ def _write_memory(tx: Transaction, commit: Commit) -> None:
             commit.log.seq,
             commit.principal,
             write.expires,
+            None,
             SCHEMA,
         )
         tx.db.execute(INSERT_MEMORY, (*name, write.expected + 1, write.value, *stamps))

@@ -51,6 +51,8 @@ from ._sqlite_rows import (
 
 BIGGEST = 2**63 - 1
 
+DERIVED = "SELECT artifact FROM derivation WHERE workspace = ? AND source = ?"
+
 NUMBER = "(SELECT id FROM thread WHERE workspace = ? AND thread_id = ?)"
 
 # Positions grow with seq, so where a visit begins and the next one does is found by halving, not by reading
@@ -142,7 +144,8 @@ def plan(query: Query[Any]) -> Plan:
         case Log():
             return _log(query)
         case Items(address=address):
-            return _by_position(f"SELECT {ITEMS} FROM items i", "i", address, "n", read_items)
+            planned = _by_position(f"SELECT {ITEMS} FROM items i", "i", address, "n", read_items)
+            return evolve(planned, conditions=(*planned.conditions, ("i.n >= ?", (query.first,))))
         case Inbox():
             return _inbox(query)
         case Messages():
@@ -272,16 +275,24 @@ def _memory(query: Memory) -> Plan:
 
 
 def _artifacts(query: Artifacts) -> Plan:
-    chosen = (("id", query.id), ("blob", query.sha256), ("thread", query.thread_id))
+    conditions = _given(
+        ("workspace", query.workspace),
+        ("id", query.id),
+        ("thread_id", query.thread_id),
+        ("sha256", query.sha256),
+    )
+    if query.derived_from is not None:
+        conditions.append((f"id IN ({DERIVED})", (query.workspace, query.derived_from)))
+    chosen = (
+        ("id", query.id),
+        ("blob", query.sha256),
+        ("id", query.derived_from),
+        ("thread", query.thread_id),
+    )
     index = next((name for name, value in chosen if value is not None), "created")
     return Plan(
         select=f"SELECT {ARTIFACT} FROM artifact INDEXED BY artifact_{index}",
-        conditions=_given(
-            ("workspace", query.workspace),
-            ("id", query.id),
-            ("thread_id", query.thread_id),
-            ("sha256", query.sha256),
-        ),
+        conditions=conditions,
         order=("created", "id"),
         types=(int, str),
         cursor=lambda row: (row.created, row.id),

@@ -35,14 +35,16 @@ KIND_CODES: dict[str, int] = {kind: code for code, kind in enumerate(KINDS)}
 
 THREAD = """t.workspace, t.thread_id, s.incarnation, s.machine, s.state, s.seq, s.version, s.definition,
     s.status, s.base, s.reason, s.note, s.wake, s.expires, s.n, s.epoch, s.owner, l.head, t.session,
-    t.session_since, t.principal, t.parent, t.started, s.crashes, s.inbox, t.created, l.at, s.schema"""
+    t.session_since, t.principal, t.parent, t.started, s.crashes, s.inbox, t.created, l.at, s.items,
+    s.schema"""
 NEWEST = "CROSS JOIN log l ON l.thread = s.id AND l.n = s.n - 1"
 THREADS = f"standing s JOIN thread t ON t.id = s.id {NEWEST}"
 LOG = "l.seq, l.n, l.epoch, l.kind, l.at, l.head, l.salt, l.payload, l.schema"
 ITEMS = "i.n, i.payload, i.schema"
 INBOX = "i.number, i.id, i.event, i.payload, i.digest, i.at, i.consumed, i.schema"
 MESSAGE = "workspace, session, number, thread_id, incarnation, principal, payload, at, schema"
-MEMORY = "workspace, namespace, key, version, value, at, thread_id, seq, principal, expires, schema"
+MEMORY = """workspace, namespace, key, version, value, at, thread_id, seq, principal, expires, request,
+    schema"""
 ARTIFACT = """id, workspace, sha256, size_bytes, media_type, principal, thread_id, incarnation, seq,
     derived_from, created, expires, schema"""
 KEY = """workspace, effect, key, arguments, salt, thread_id, incarnation, seq, outcome, at, expires, schema"""
@@ -66,6 +68,7 @@ def read_thread(row: Row) -> ThreadRow:
             note=row[11],
             wake=row[12],
             expires=row[13],
+            items=row[27],
         ),
         n=row[14],
         epoch=row[15],
@@ -80,7 +83,7 @@ def read_thread(row: Row) -> ThreadRow:
         inbox=row[24],
         created=row[25],
         updated=row[26],
-        schema=row[27],
+        schema=row[28],
     )
 
 
@@ -141,7 +144,8 @@ def read_memory(row: Row) -> MemoryRow:
         seq=row[7],
         principal=row[8],
         expires=row[9],
-        schema=row[10],
+        request=row[10],
+        schema=row[11],
     )
 
 

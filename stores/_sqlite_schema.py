@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Sequence
 
 import aiosqlite
+from anyio import to_thread
 
 from ._errors import BadStoreURL, StoreUnreadable
 
@@ -30,7 +32,7 @@ TABLES: Migration = (
         seq INTEGER NOT NULL, version INTEGER NOT NULL, definition TEXT NOT NULL, status INTEGER NOT NULL,
         base INTEGER NOT NULL, n INTEGER NOT NULL, epoch INTEGER NOT NULL, owner TEXT,
         crashes INTEGER NOT NULL, inbox INTEGER NOT NULL, wake INTEGER, expires INTEGER, reason TEXT,
-        note TEXT, schema INTEGER NOT NULL)""",
+        note TEXT, items INTEGER NOT NULL, schema INTEGER NOT NULL)""",
     "CREATE INDEX standing_owned ON standing (owner, machine) WHERE owner IS NOT NULL",
     "CREATE INDEX standing_runnable ON standing (machine) WHERE owner IS NULL AND status = 0",
     """CREATE INDEX standing_due ON standing (machine, wake)
@@ -61,9 +63,12 @@ TABLES: Migration = (
     """CREATE TABLE memory (
         workspace TEXT NOT NULL, namespace TEXT NOT NULL, key TEXT NOT NULL, version INTEGER NOT NULL,
         newest INTEGER NOT NULL, value BLOB, at INTEGER NOT NULL, thread_id TEXT, seq INTEGER,
-        principal TEXT NOT NULL, expires INTEGER, schema INTEGER NOT NULL)""",
+        principal TEXT NOT NULL, expires INTEGER, request TEXT, schema INTEGER NOT NULL)""",
     "CREATE UNIQUE INDEX memory_version ON memory (workspace, namespace, key, version)",
     "CREATE UNIQUE INDEX memory_newest ON memory (workspace, namespace, key) WHERE newest = 1",
+    """CREATE UNIQUE INDEX memory_request ON memory (workspace, namespace, key, request)
+        WHERE request IS NOT NULL""",
+    "CREATE INDEX memory_expires ON memory (expires) WHERE expires IS NOT NULL",
     """CREATE TABLE artifact (
         workspace TEXT NOT NULL, id TEXT NOT NULL, sha256 TEXT NOT NULL, size_bytes INTEGER NOT NULL,
         media_type TEXT NOT NULL, principal TEXT NOT NULL, thread_id TEXT, incarnation BLOB, seq INTEGER,
@@ -72,11 +77,23 @@ TABLES: Migration = (
     "CREATE INDEX artifact_created ON artifact (workspace, created, id)",
     "CREATE INDEX artifact_thread ON artifact (workspace, thread_id)",
     "CREATE INDEX artifact_blob ON artifact (workspace, sha256)",
+    "CREATE INDEX artifact_expires ON artifact (expires) WHERE expires IS NOT NULL AND thread_id IS NULL",
+    """CREATE TABLE derivation (
+        workspace TEXT NOT NULL, source TEXT NOT NULL, artifact TEXT NOT NULL,
+        PRIMARY KEY (workspace, source, artifact)) WITHOUT ROWID""",
+    "CREATE INDEX derivation_artifact ON derivation (workspace, artifact)",
+    """CREATE TRIGGER artifact_comes AFTER INSERT ON artifact WHEN new.derived_from <> '[]' BEGIN
+        INSERT OR IGNORE INTO derivation
+            SELECT new.workspace, value, new.id FROM json_each(new.derived_from); END""",
+    """CREATE TRIGGER artifact_goes AFTER DELETE ON artifact WHEN old.derived_from <> '[]' BEGIN
+        DELETE FROM derivation WHERE workspace = old.workspace AND artifact = old.id; END""",
     """CREATE TABLE effect_key (
         workspace TEXT NOT NULL, effect TEXT NOT NULL, key TEXT NOT NULL, arguments BLOB NOT NULL,
         salt BLOB NOT NULL, thread_id TEXT NOT NULL, incarnation BLOB NOT NULL, seq INTEGER NOT NULL,
         outcome BLOB, at INTEGER NOT NULL, expires INTEGER, schema INTEGER NOT NULL)""",
     "CREATE UNIQUE INDEX effect_key_name ON effect_key (workspace, effect, key)",
+    """CREATE INDEX effect_key_expires ON effect_key (expires)
+        WHERE expires IS NOT NULL AND outcome IS NOT NULL""",
     """CREATE TABLE outbox (
         thread INTEGER NOT NULL, seq INTEGER NOT NULL, n INTEGER NOT NULL, workspace TEXT NOT NULL,
         thread_id TEXT NOT NULL, kind TEXT NOT NULL, payload BLOB NOT NULL, schema INTEGER NOT NULL)""",
@@ -94,15 +111,20 @@ MIGRATIONS: Sequence[Migration] = (TABLES,)
 IDENTITY = """SELECT (SELECT count(*) FROM sqlite_master), application_id, user_version
     FROM pragma_application_id, pragma_user_version"""
 
+COLUMNS = """SELECT m.name, c.name FROM sqlite_master m, pragma_table_info(m.name) c WHERE m.type = 'table'"""
+
 
 async def prepare(db: aiosqlite.Connection, path: str, migrations: Sequence[Migration] = MIGRATIONS) -> None:
     """Bring the file to the newest version. Any number of processes may do so at once: one migrates.
 
-    Raises ``StoreUnreadable`` for a file that is another program's or a newer perdure's, which is left as
-    it is. A busy file is the driver's error; the whole call may be made again.
+    Raises ``StoreUnreadable`` for a file that is another program's, a newer perdure's, or of a perdure from
+    before the release of its version, which is left as it is. A busy file is the driver's error; the whole
+    call may be made again.
     """
     if await _version(db, path, len(migrations)) < len(migrations):
         await db.execute_fetchall(f"PRAGMA page_size = {PAGE_SIZE}")
+    else:
+        await _check_columns(db, path, migrations)
     await _write_ahead(db, path)
     if await _version(db, path, len(migrations)) < len(migrations):
         await _migrate(db, path, migrations)
@@ -118,6 +140,29 @@ async def _version(db: aiosqlite.Connection, path: str, newest: int) -> int:
             "upgrade perdure, or name another file"
         )
     return int(version)
+
+
+async def _check_columns(db: aiosqlite.Connection, path: str, migrations: Sequence[Migration]) -> None:
+    """Until it is released, a version may change in place: a file that lacks something of it is refused."""
+    wanted = await to_thread.run_sync(_columns_of, migrations)
+    lacking = wanted - {(table, column) for table, column in await db.execute_fetchall(COLUMNS)}
+    if lacking:
+        table, column = min(lacking)
+        raise StoreUnreadable(
+            f"{path} was written by a perdure from before this version was released (its table {table} has "
+            f"no {column}): open it with that perdure, or name another file"
+        )
+
+
+def _columns_of(migrations: Sequence[Migration]) -> set[tuple[str, str]]:
+    db = sqlite3.connect(":memory:")
+    try:
+        for migration in migrations:
+            for statement in migration:
+                db.execute(statement)
+        return {(table, column) for table, column in db.execute(COLUMNS)}
+    finally:
+        db.close()
 
 
 async def _write_ahead(db: aiosqlite.Connection, path: str) -> None:

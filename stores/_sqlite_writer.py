@@ -15,6 +15,7 @@ from threading import Thread
 from typing import Any
 
 from ._errors import StoreUnavailable
+from ._outside import Remember
 from ._records import Commit, Micros, Signal, Start
 from ._sqlite_batches import PATIENCE, Answer, Batches, Write
 from ._sqlite_files import connect
@@ -148,4 +149,6 @@ def _weight(write: Write) -> int:
         return size
     if isinstance(write, Start):
         return len(write.log.payload) + len(write.items or b"") + sum(map(len, write.messages))
+    if isinstance(write, Remember):
+        return len(write.value or b"")
     return len(write.payload) if isinstance(write, Signal) else 0

@@ -52,8 +52,8 @@ NAME_THREAD = """UPDATE thread SET session = ?1, principal = ?2, parent = ?3, st
         SELECT ifnull(max(number), 0) FROM message WHERE workspace = ?7 AND session = ?1)
     WHERE id = ?8"""
 INSERT_STANDING = """INSERT INTO standing (id, incarnation, machine, state, seq, version, definition, status,
-    base, n, epoch, owner, crashes, inbox, wake, expires, reason, note, schema)
-    VALUES (?,?,?,?,?,?,?,?,?,1,?,?,0,?,?,?,?,?,?)"""
+    base, n, epoch, owner, crashes, inbox, wake, expires, reason, note, items, schema)
+    VALUES (?,?,?,?,?,?,?,?,?,1,?,?,0,?,?,?,?,?,?,?)"""
 PENDING = f"""SELECT {INBOX} FROM inbox i WHERE i.thread = ? AND i.consumed IS NULL
     ORDER BY i.number LIMIT {INBOX_LIMIT}"""
 INSERT_INBOX = """INSERT INTO inbox (thread, number, id, event, payload, digest, at, schema)
@@ -138,6 +138,7 @@ def _standing_values(number: int, start: Start, inbox: int, now: Micros) -> Sequ
         standing.expires,
         standing.reason,
         standing.note,
+        standing.items,
         SCHEMA,
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, TypeVar
 
+from ._outside import Expire, Expired, Remember
 from ._queries import Page, Query
 from ._records import (
     ArtifactRow,
@@ -13,6 +14,7 @@ from ._records import (
     ClaimRequest,
     Commit,
     Delivered,
+    MemoryRow,
     Micros,
     Release,
     Signal,
@@ -29,9 +31,10 @@ class Store(Protocol):
 
     ``async with store`` opens it; calls outside of that are the caller's mistake.
 
-    Atomic: each ``start``, ``commit`` and ``deliver`` lands whole or not at all, and is durable before it
-    returns. Ordered: writes to one thread land in the order in which they were called. Repeatable: the
-    identical call made again, whatever became of the first, changes nothing more and answers the same.
+    Atomic: each ``start``, ``commit``, ``deliver``, ``remember`` and ``expire`` lands whole or not at all,
+    and is durable before it returns. Ordered: writes to one thread land in the order in which they were
+    called. Repeatable: the identical call made again, whatever became of the first, changes nothing more and
+    answers the same (``expire`` but for what it counts, since what is gone is not counted again).
     Independent: where several writes share a transaction, each is judged alone. Cancelling a caller never
     withdraws a write that was begun.
 
@@ -114,6 +117,26 @@ class Store(Protocol):
 
     async def upload(self, artifact: ArtifactRow, /) -> None:
         """Record an artifact that no thread's commit records. An id that is there already is left alone."""
+        ...
+
+    async def remember(self, write: Remember, /) -> MemoryRow:
+        """Write a memory key's next version outside of any thread, and return it.
+
+        ``MemoryMoved`` where ``expected`` is given and is not the newest version; nothing is written then. A
+        write whose id is among the key's versions already changes nothing and returns that version, whatever
+        came after it. ``at`` is the store's clock.
+        """
+        ...
+
+    async def expire(self, request: Expire, /) -> Expired:
+        """Delete records that have had their time, in one batch that lands whole or not at all.
+
+        Memory versions, artifact records that no thread put, and explicit keys with an outcome, each by its
+        ``expires``; nothing else: no thread's row, log, messages or artifacts, and no key that is in doubt.
+        A memory key's newest version loses its value and its ``expires`` instead: it stays as a deletion, so
+        that no version is counted twice. Which go first where there are more than ``limit`` is the store's
+        choice. ``ValueError`` for a limit under 1.
+        """
         ...
 
     async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:

@@ -22,9 +22,10 @@ from ._contract_inbox import INBOX
 from ._contract_kit import Check, Clock, ContractBroken, Kit
 from ._contract_outside import OUTSIDE
 from ._contract_page import PAGE
+from ._contract_upkeep import UPKEEP
 from ._contract_values import VALUES
 
 __all__ = ["CHECKS", "Check", "Clock", "ContractBroken", "Kit"]
 
-CHECKS: tuple[Check, ...] = (*ATOMIC, *COMMIT, *INBOX, *CLAIM, *OUTSIDE, *PAGE, *VALUES)
+CHECKS: tuple[Check, ...] = (*ATOMIC, *COMMIT, *INBOX, *CLAIM, *OUTSIDE, *UPKEEP, *PAGE, *VALUES)
 """Every promise of ``Store``."""

@@ -13,19 +13,24 @@ from attrs import fields as attrs_of
 
 from perdure.stores import (
     ArtifactRow,
+    Artifacts,
     Claimed,
     ClaimRequest,
     Commit,
     Delivered,
+    Expire,
+    Expired,
     InboxRow,
     KeyTaken,
     LogRow,
     MemoryMoved,
+    MemoryRow,
     MemoryStore,
     Micros,
     Page,
     Query,
     Release,
+    Remember,
     Signal,
     Standing,
     Start,
@@ -33,6 +38,7 @@ from perdure.stores import (
     ThreadRow,
     WorkerRow,
 )
+from perdure.stores._memory import _remembered
 from perdure.stores._memory_tables import Tables
 from perdure.stores.contract import CHECKS, Clock, ContractBroken, Kit
 
@@ -377,6 +383,94 @@ class TakesAnySize(MemoryStore):
             self._apply(commit)
 
 
+class BringsAllItems(MemoryStore):
+    def _take(self, row: ThreadRow, request: ClaimRequest, now: Micros) -> Any:
+        claim = super()._take(row, request, now)
+        return evolve(claim, items=tuple(self._tables.items[row.address]))
+
+
+class RemembersOverAnything(MemoryStore):
+    async def remember(self, write: Remember, /) -> MemoryRow:
+        return await super().remember(evolve(write, expected=None))
+
+
+class RemembersTwice(MemoryStore):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self._number = 0
+
+    async def remember(self, write: Remember, /) -> MemoryRow:
+        self._number += 1
+        return await super().remember(evolve(write, id=f"{write.id} {self._number}"))
+
+
+class RemembersOnceByTheNewest(RemembersTwice):
+    async def remember(self, write: Remember, /) -> MemoryRow:
+        history = self._tables.memory[write.workspace, write.namespace, write.key]
+        return history[-1] if history and history[-1].value == write.value else await super().remember(write)
+
+
+class RemembersInTwoSteps(MemoryStore):
+    async def remember(self, write: Remember, /) -> MemoryRow:
+        before = copied(self._tables)
+        await asyncio.sleep(0)
+        self._tables.memory = before.memory
+        return await super().remember(write)
+
+
+class RemembersAnySize(MemoryStore):
+    async def remember(self, write: Remember, /) -> MemoryRow:
+        return _remembered(write, 1, self._clock())
+
+
+class ForgetsTheCount(MemoryStore):
+    async def expire(self, request: Expire, /) -> Expired:
+        expired = await super().expire(request)
+        for name, history in self._tables.memory.items():
+            if history and history[-1].value is None:
+                self._tables.memory[name] = []
+        return expired
+
+
+class ExpiresTooEarly(MemoryStore):
+    async def expire(self, request: Expire, /) -> Expired:
+        return await super().expire(evolve(request, at=request.at + 1))
+
+
+class ExpiresWithoutEnd(MemoryStore):
+    async def expire(self, request: Expire, /) -> Expired:
+        return await super().expire(evolve(request, limit=max(1000, request.limit)))
+
+
+class ExpiresInADryRun(MemoryStore):
+    async def expire(self, request: Expire, /) -> Expired:
+        return await super().expire(evolve(request, dry_run=False))
+
+
+class ExpiresWhatThreadsPut(MemoryStore):
+    async def expire(self, request: Expire, /) -> Expired:
+        artifacts = self._tables.artifacts
+        for name, row in list(artifacts.items()):
+            if row.expires is not None and row.expires <= request.at and not request.dry_run:
+                del artifacts[name]
+        return await super().expire(request)
+
+
+class ExpiresKeysInDoubt(MemoryStore):
+    async def expire(self, request: Expire, /) -> Expired:
+        keys = self._tables.keys
+        for name, row in list(keys.items()):
+            if row.outcome is None and not request.dry_run:
+                del keys[name]
+        return await super().expire(request)
+
+
+class FindsWhatIsMadeFromAnything(MemoryStore):
+    async def page(self, query: Query[Any], /, *, after: str | None = None, limit: int = 100) -> Page[Any]:
+        plain = evolve(query, derived_from=None) if isinstance(query, Artifacts) else query
+        return await super().page(plain, after=after, limit=limit)
+
+
 Make = Callable[[Clock], MemoryStore]
 
 ATOMIC = {
@@ -433,6 +527,20 @@ MUTANTS: list[tuple[Make, str]] = [
     (ClaimsTheOldestSuspect, "suspects_with_the_fewest_crashes_first"),
     (ClaimsWhatItCannotRead, "claim_by_machine_and_version"),
     (BringsTheWholeLog, "claim_brings_what_is_needed"),
+    (BringsAllItems, "claim_brings_items_still_needed"),
+    (RemembersOverAnything, "remember_over_another_version"),
+    (RemembersTwice, "remember_sent_again"),
+    (RemembersOnceByTheNewest, "remember_sent_again"),
+    (RemembersInTwoSteps, "remember_by_many"),
+    (RemembersAnySize, "limits_of_remember"),
+    (ForgetsTheCount, "expire_keeps_count"),
+    (ExpiresTooEarly, "expire"),
+    (ExpiresWithoutEnd, "expire_in_batches"),
+    (ExpiresInADryRun, "expire"),
+    (ExpiresWhatThreadsPut, "expire"),
+    (ExpiresKeysInDoubt, "expire"),
+    (FindsWhatIsMadeFromAnything, "artifact_sources"),
+    (FindsWhatIsMadeFromAnything, "paging_artifacts_made_from"),
     (TakesStaleReleases, "release"),
     (NumbersMessagesByThread, "session_numbers"),
     (RestartsVersionsAfterADeletion, "memory_deletion"),

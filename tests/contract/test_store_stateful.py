@@ -32,6 +32,7 @@ from perdure.stores import (
     Claim,
     Claimed,
     Commit,
+    Expire,
     Inbox,
     Items,
     Keys,
@@ -47,6 +48,7 @@ from perdure.stores import (
     OutboxRow,
     Query,
     Release,
+    Remember,
     SQLiteStore,
     Start,
     Store,
@@ -61,6 +63,7 @@ from perdure.stores._contract_make import (
     address_of,
     artifact_of,
     commit_of,
+    remember_of,
     request_of,
     sealed,
     signal_of,
@@ -141,6 +144,7 @@ class Beside(RuleBasedStateMachine):
         self.sent: list[Commit] = []
         self.starts: list[Start] = []
         self.releases: list[Release] = []
+        self.remembered: list[Remember] = []
 
     @initialize()
     def open(self) -> None:
@@ -237,7 +241,7 @@ class Beside(RuleBasedStateMachine):
         artifacts=st.lists(st.sampled_from(("a0", "a1")), max_size=1),
         dropped=st.lists(st.sampled_from(("a0", "a1")), max_size=1),
         outbox=st.integers(0, 1),
-        slip=st.sampled_from((None,) * 6 + ("epoch", "position", "incarnation", "base")),
+        slip=st.sampled_from((None,) * 6 + ("epoch", "position", "incarnation", "base", "items")),
     )
     def commit(self, thread_id: str, kind: Any, slip: str | None, **drawn: Any) -> None:
         row = self.row(thread_id)
@@ -327,9 +331,38 @@ class Beside(RuleBasedStateMachine):
         row = worker_of(worker, lease=2 * SECOND, ended=self.clock() if ends else None)
         self.both(lambda store: store.beat(row))
 
-    @rule(id_=st.sampled_from(("a0", "a1", "a2")), size=st.integers(0, 2))
-    def upload(self, id_: str, size: int) -> None:
-        self.both(lambda store: store.upload(artifact_of(id_, None, size_bytes=size)))
+    @rule(id_=st.sampled_from(("a0", "a1", "a2")), size=st.integers(0, 2), expires=a_moment)
+    def upload(self, id_: str, size: int, expires: int | None) -> None:
+        stamp = None if expires is None else self.clock() + expires
+        sources = ("a0", "a1", "a0")[:size]
+        artifact = artifact_of(id_, None, size_bytes=size, expires=stamp, derived_from=sources)
+        self.both(lambda store: store.upload(artifact))
+
+    @rule(
+        key=a_key,
+        value=st.one_of(st.none(), a_body),
+        off=st.sampled_from((None, None, 0, 0, 1)),
+        expires=a_moment,
+        again=st.booleans(),
+    )
+    def remember(
+        self, key: str, value: bytes | None, off: int | None, expires: int | None, again: bool
+    ) -> None:
+        newest = {fact.key: fact.version for fact in self.runner.run(rows(self.model, FACTS))}.get(key, 0)
+        expected = None if off is None else newest + off
+        stamp = None if expires is None else self.clock() + expires
+        write = remember_of(key, value, expected, expires=stamp)
+        if again and self.remembered:
+            write = self.remembered[-1]
+        self.remembered.append(write)
+        self.both(lambda store: store.remember(write))
+
+    @rule(limit=st.sampled_from((1, 100, 100)), dry_run=st.booleans())
+    def expire(self, limit: int, dry_run: bool) -> None:
+        request = Expire(at=self.clock(), limit=100, dry_run=True)
+        due = self.both(lambda store: store.expire(request)).total
+        if due <= limit:  # else the store chooses which go first
+            self.both(lambda store: store.expire(evolve(request, dry_run=dry_run)))
 
     @rule(seconds=st.sampled_from((1, 3, 24 * 3600)))
     def wait(self, seconds: int) -> None:
@@ -360,6 +393,8 @@ def slipped(commit: Commit, slip: str | None) -> Commit:
             return evolve(commit, incarnation=b"another".ljust(16))
         case "base":
             return evolve(commit, standing=evolve(commit.standing, base=log.n))
+        case "items":
+            return evolve(commit, standing=evolve(commit.standing, items=log.n))
         case _:
             return commit
 
@@ -374,6 +409,7 @@ def everything() -> list[Query[Any]]:
         FACTS,
         Memory(workspace=WORKSPACE, history=True),
         Artifacts(workspace=WORKSPACE),
+        Artifacts(workspace=WORKSPACE, derived_from="a0"),
         Keys(workspace=WORKSPACE, effect="publish"),
         *(Messages(workspace=WORKSPACE, session=session) for session in SESSIONS),
         *(query(address=address) for query in of_threads for address in addresses),

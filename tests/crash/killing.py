@@ -16,10 +16,14 @@ from perdure.stores import (
     ClaimRequest,
     Commit,
     Delivered,
+    Expire,
+    Expired,
+    MemoryRow,
     Micros,
     Page,
     Query,
     Release,
+    Remember,
     Signal,
     Start,
     Started,
@@ -83,6 +87,12 @@ class KillingStore:
 
     async def upload(self, artifact: ArtifactRow, /) -> None:
         await self._around("upload", self._store.upload(artifact))
+
+    async def remember(self, write: Remember, /) -> MemoryRow:
+        return await self._around("remember", self._store.remember(write))
+
+    async def expire(self, request: Expire, /) -> Expired:
+        return await self._around("expire", self._store.expire(request))
 
     async def page(self, query: Query[Any], /, *, after: str | None = None, limit: int = 100) -> Page[Any]:
         return await self._store.page(query, after=after, limit=limit)

@@ -16,12 +16,16 @@ from perdure.stores import (
     ClaimRequest,
     Commit,
     Delivered,
+    Expire,
+    Expired,
+    MemoryRow,
     MemoryStore,
     Micros,
     OutcomeUnknown,
     Page,
     Query,
     Release,
+    Remember,
     Signal,
     Start,
     Started,
@@ -149,6 +153,12 @@ class FaultyStore:
 
     async def upload(self, artifact: ArtifactRow, /) -> None:
         await self._write("upload", artifact)
+
+    async def remember(self, write: Remember, /) -> MemoryRow:
+        return await self._write("remember", write)  # type: ignore[no-any-return]
+
+    async def expire(self, request: Expire, /) -> Expired:
+        return await self._write("expire", request)  # type: ignore[no-any-return]
 
     async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:
         self.pages.append(query)

@@ -18,12 +18,16 @@ from perdure.stores import (
     ClaimRequest,
     Commit,
     Delivered,
+    Expire,
+    Expired,
+    MemoryRow,
     MemoryStore,
     Micros,
     OutcomeUnknown,
     Page,
     Query,
     Release,
+    Remember,
     Signal,
     Start,
     Started,
@@ -172,6 +176,12 @@ class Wire:
 
     async def upload(self, artifact: ArtifactRow, /) -> None:
         await self._call(lambda: self.shore.store.upload(artifact), write=True)
+
+    async def remember(self, write: Remember, /) -> MemoryRow:
+        return await self._call(lambda: self.shore.store.remember(write), write=True)
+
+    async def expire(self, request: Expire, /) -> Expired:
+        return await self._call(lambda: self.shore.store.expire(request), write=True)
 
     async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:
         return await self._call(lambda: self.shore.store.page(query, after=after, limit=limit), write=False)

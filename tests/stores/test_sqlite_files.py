@@ -123,6 +123,19 @@ async def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert path.read_bytes() == content
 
 
+async def test_a_file_from_before_the_release_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "perdure.db"
+    await filled(path, 1)
+    db = sqlite3.connect(path)
+    db.execute("ALTER TABLE standing DROP COLUMN items")
+    db.close()
+    content = path.read_bytes()
+    text = await refusal(StoreUnreadable, path)
+    assert f"{path} was written by a perdure from before" in text
+    assert "its table standing has no items" in text
+    assert path.read_bytes() == content
+
+
 async def test_an_older_schema_is_migrated_in_one_transaction(tmp_path: Path) -> None:
     path = str(tmp_path / "perdure.db")
     await filled(Path(path), 1)
@@ -145,7 +158,7 @@ def test_the_released_schema_is_as_it_was() -> None:
     db.close()
     assert names == {
         *("thread", "standing", "log", "items", "inbox", "message", "memory", "artifact", "effect_key"),
-        *("outbox", "worker"),
+        *("outbox", "worker", "derivation"),
     }
 
 
