@@ -18,6 +18,7 @@ from ._calls import (
 from ._codec import Codec, codec
 from ._data import DataPlan, Loaded, Merged
 from ._diagram import diagram
+from ._dot import dot
 from ._errors import BadUpdate, DefinitionError, NotStorable, Unreadable
 from ._fields import FieldPlan
 from ._machine import Machine
@@ -107,6 +108,7 @@ __all__ = [
     "codec",
     "definition",
     "diagram",
+    "dot",
     "effect",
     "present",
     "read",

@@ -3,81 +3,100 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ._plan import Definition, EventPlan, Row, StatePlan, definition
+from ._drawing import ANYWHERE, Drawing, Path, drawing, short
+from ._plan import Definition
 
 if TYPE_CHECKING:
     from ._machine import Machine
 
-_RESERVED = frozenset(("state", "note", "end", "direction", "class", "classDef", "style", "default", "click"))
+# Mermaid reads most of these in any case, wherever a line begins; the last ones are its own states.
+_RESERVED = frozenset(
+    (
+        "state",
+        "note",
+        "end",
+        "direction",
+        "class",
+        "classdef",
+        "style",
+        "default",
+        "click",
+        "scale",
+        "as",
+        "hide",
+        "acctitle",
+        "accdescr",
+        "root",
+        "root_start",
+        "root_end",
+    )
+)
+_PLAIN = frozenset(" _.,()[]/'+-*=&|!?")
 
 
-def diagram(machine: type[Machine[Any, Any]], /) -> str:
-    """The machine as Mermaid ``stateDiagram-v2`` text: every state and row, labelled with event and guard."""
-    plan = definition(machine)
+def diagram(machine: type[Machine[Any, Any]] | Definition, /, *, path: Path = ()) -> str:
+    """The machine as Mermaid ``stateDiagram-v2`` text: every state and row, labelled with event and guard.
+
+    A row that a composite state or ``anywhere`` declares is drawn once, from there. ``path``: the rows that a
+    thread took, each as (source, event, dest); the states on it are coloured, and each row tells at which
+    positions of the path it was taken. What of it the machine no longer has is drawn too, and says so.
+    """
+    plan = drawing(machine, path)
     ids = _ids(plan)
-    lines = ["stateDiagram-v2"]
-    lines += [f'state "{name}" as {ids[name]}' for name in plan.states if ids[name] != name]
-    lines.append(f"[*] --> {ids[plan.initial]}")
-    for state in plan.states.values():
-        lines += [
-            f"{ids[row.source]} --> {ids[row.dest]}: {_label(plan, state, row)}" for row in _rows(state)
-        ]
-        if state.final:
-            lines.append(f"{ids[state.name]} --> [*]")
+    lines = ["stateDiagram-v2", *_states(plan, ids, "")]
+    lines.append(f"[*] --> {ids[_outermost(plan.plan.initial)]}")
+    if any(edge.source == ANYWHERE for edge in plan.edges):
+        lines.append(f'state "anywhere" as {ids[ANYWHERE]}')
+    lines += [f"{ids[edge.source]} --> {ids[edge.dest]}: {_escaped(edge.label)}" for edge in plan.edges]
+    lines += [f"{ids[state.name]} --> [*]" for state in plan.plan.states.values() if state.final]
+    if plan.visited:
+        lines.append("classDef visited fill:#cfe8cf,stroke:#2e7d32,color:#000")
+        lines.append("classDef last stroke-width:4px")
+        lines += [f"class {ids[name]} visited" for name in plan.visited]
+        lines.append(f"class {ids[path[-1][2]]} last")
     return "\n    ".join(lines) + "\n"
 
 
-def _rows(state: StatePlan) -> Iterator[Row]:
-    return (row for rows in state.rows.values() for row in rows)
+def _states(plan: Drawing, ids: dict[str, str], composite: str) -> Iterator[str]:
+    for name in plan.inside(composite):
+        label = _escaped(short(name, plan.plan))
+        if name in plan.plan.composites:
+            yield f'state "{label}" as {ids[name]} {{'
+            yield f"    [*] --> {ids[plan.entered(name)]}"
+            yield from (f"    {line}" for line in _states(plan, ids, name))
+            yield "}"
+        elif label != ids[name] or composite:
+            yield f'state "{label}" as {ids[name]}'
 
 
-def _ids(plan: Definition) -> dict[str, str]:
+def _outermost(state: str) -> str:
+    return state.partition(".")[0]
+
+
+def _ids(plan: Drawing) -> dict[str, str]:
+    plain = {name: _identifier(name) for name in plan.names} | {ANYWHERE: "anywhere"}
     ids: dict[str, str] = {}
-    for name in plan.states:
-        found = name
-        while found in _RESERVED or (found != name and found in plan.states):
+    for name, wanted in plain.items():
+        found = wanted
+        while found.casefold() in _RESERVED or _taken(found, wanted, plain, ids):
             found += "_"
         ids[name] = found
     return ids
 
 
-def _label(plan: Definition, state: StatePlan, row: Row) -> str:
-    guard = "" if row.guard_name is None else f" [{row.guard_name.strip('<>')}]"
-    return f"{row.event}{_why(plan.events[row.event], state)}{guard}"
+def _taken(found: str, wanted: str, plain: dict[str, str], ids: dict[str, str]) -> bool:
+    return found in ids.values() or (found != wanted and found in plain.values())
 
 
-def _why(event: EventPlan, state: StatePlan) -> str:
-    match event.kind:
-        case "fire":
-            return ""
-        case "choice":
-            return " (choice)"
-        case "cancel":
-            return " (on cancel)"
-        case "budget":
-            return " (on budget)"
-        case "signal":
-            kind = None if event.payload is None else event.payload.type
-            payload = "" if kind is None else f" {getattr(kind, '__name__', kind)}"
-            return f" (signal{payload})"
-        case "timeout":
-            after = next(timeout.after for timeout in state.timeouts if timeout.event == event.name)
-            return f" (after {_duration(after)})"
-        case "failure":
-            errors = next(failure.errors for failure in state.failures if failure.event == event.name)
-            return f" (on {' or '.join(error.__name__ for error in errors) or 'any error'})"
+def _identifier(name: str) -> str:
+    return "".join(char if char.isalnum() else "_" for char in name)
 
 
-def _duration(delay: timedelta) -> str:
-    # No colons: Mermaid ends a label's head at the first one.
-    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
-    rest, parts = int(delay.total_seconds()), list[str]()
-    for unit, seconds in units:
-        count, rest = divmod(rest, seconds)
-        parts += [f"{count} {unit}"] if count else []
-    if delay.microseconds:
-        parts.append(f"{delay.microseconds / 1000:g} ms")
-    return " ".join(parts)
+def _escaped(text: str) -> str:
+    """The text as Mermaid shows it whatever is in it: a colon, a semicolon or a line's end would end it."""
+    return "".join(
+        char if char.isalnum() or char in _PLAIN else f"#{ord(char)};" if char.isprintable() else " "
+        for char in text
+    )

@@ -19,7 +19,8 @@ NAMES = """
     GuardRefused Machine MemoryConflict Merge Message ModelWritable Namespace NoSuchThread NotDone NotStorable
     Observation Observer Parked PerdureError Position Read Reducer Resolution Retry Runtime RuntimeClosed
     SignalConflict SignalRefused Spent StartConflict State Step StepSeen StoreError Thread Threads ToolCall
-    Unknown UnknownMachine Unreadable __version__ anywhere diagram effect present read record runtime_owned
+    Unknown UnknownMachine Unreadable __version__ anywhere diagram dot effect present read record
+    runtime_owned
 """
 HEAVY = ("transitions", "cattrs", "msgspec", "aiosqlite", "anyio", "asyncio", "typer", "rich")
 

@@ -531,6 +531,7 @@ PUBLIC = {
     "codec",
     "definition",
     "diagram",
+    "dot",
     "effect",
     "present",
     "read",
