@@ -94,6 +94,12 @@ class Fire:
     event: str
     updates: Mapping[str, object]
 
+    def also(self, **updates: object) -> Fire:
+        """The same event with more updates. ``BadUpdate`` where a field has one already."""
+        for name in updates.keys() & self.updates.keys():
+            raise BadUpdate(f"{self.event}: {name!r} is updated already; leave it to whoever did that")
+        return attrs.evolve(self, updates={**self.updates, **updates})
+
 
 @attrs.frozen(kw_only=True)
 class Accept:
