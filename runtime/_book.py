@@ -18,7 +18,21 @@ from ._journal import Entry, raw
 Signature = tuple[str, str, bytes]
 """Lane, call name, canonical arguments."""
 Outcome = Literal["in doubt", "done", "not done", "free"]
-TOLD = frozenset(("attempt", "park", "resolution", "resumed", "reuse", "signal", "timeout"))
+TOLD = frozenset(
+    (
+        "attempt",
+        "budget",
+        "cancel",
+        "cancelled",
+        "park",
+        "resolution",
+        "resumed",
+        "reuse",
+        "signal",
+        "terminated",
+        "timeout",
+    )
+)
 """Kinds of entries that tell people what happened and change nothing of what a visit knows."""
 
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import nullcontext
-from datetime import timedelta
 from typing import Any, Generic, TypeVar, overload
 
 import anyio
 from attrs import frozen
 
 from perdure.artifacts import ArtifactBackend
-from perdure.machines import ArtifactRef, Definition, NotStorable, Of, Signal, definition
+from perdure.machines import Definition, NotStorable, Of, Signal, definition
 from perdure.stores import (
     MAX_ID,
     MAX_WORKSPACE,
     Address,
-    ArtifactRow,
     Claim,
     InboxRow,
     ItemsRow,
@@ -34,17 +31,30 @@ from perdure.stores import (
 )
 from perdure.stores import Signal as StoredSignal
 
+from ._cancel import cancel, terminate
+from ._client_memory import ClientMemory
 from ._context import micros, moment
 from ._env import Env
 from ._errors import Parked, SignalRefused, StartConflict, UnknownMachine
 from ._journal import Body, encode_body, log_row
 from ._keys import digest
 from ._ledger import side_digest
-from ._look import StepSeen, find_thread, history, look, pending_signals, rows_of, stored_data, why
+from ._look import (
+    StepSeen,
+    ended_words,
+    find_thread,
+    history,
+    look,
+    pending_signals,
+    rows_of,
+    stored_data,
+    why,
+)
 from ._operate import Resolution, resolve, retry
 from ._progress import Progress, conversation_field, owned_values
 from ._reliable import released, until_known
-from ._step_artifacts import chunks_of, read_all
+from ._reserved import RESERVED
+from ._uploads import DEFAULT_PRINCIPAL, DEFAULT_WORKSPACE, Uploads
 from ._worker import Worker
 
 M = TypeVar("M")
@@ -55,8 +65,6 @@ D_co = TypeVar("D_co", covariant=True)
 FIRST_LOOK = 0.02
 LONGEST_LOOK = 1.0
 """Seconds between looks at a thread that another process runs."""
-DEFAULT_WORKSPACE = "default"
-DEFAULT_PRINCIPAL = "owner"
 
 
 @frozen(kw_only=True)
@@ -64,8 +72,10 @@ class Ended(Generic[D_co]):
     """How a thread ended."""
 
     state: str
+    """The final state; where the thread was ended from outside, the one in which it stood."""
     data: D_co
     reason: str | None
+    """None: by a transition to a final state. ``cancelled`` and ``terminated``: from outside."""
 
 
 class Thread(Generic[M, D]):
@@ -100,8 +110,32 @@ class Thread(Generic[M, D]):
             )
         await self._client.send(self._plan, self.address, signal.name, payload, id)
 
+    async def cancel(self, *, reason: str = "", by: str = "operator") -> None:
+        """Ask the thread to end: a message, once a thread (the first one's words stand).
+
+        It stops a running handler wherever an ``on_cancel`` event leaves the state: reads are cancelled,
+        effects awaited and settled, and that event is taken instead. Elsewhere it waits in the inbox, as a
+        signal does. A thread whose machine has no such event ends where it stands, with the reason
+        ``cancelled``. What became of it, ``result`` tells: one that comes while the last transition is
+        being committed is left in the inbox. ``SignalRefused`` says how the thread has ended, where it has.
+        """
+        await self._client.cancel(
+            thread_id=self.thread_id, workspace=self.address.workspace, reason=reason, by=by
+        )
+
+    async def terminate(self, *, reason: str = "", by: str = "operator") -> None:
+        """End the thread at once, whoever runs it and whatever is wrong with it, with the reason
+        ``terminated``. No handler is asked; effects in doubt stay so, and ``why`` and ``history`` name them.
+
+        ``SignalRefused`` says how the thread has ended, where it has ended otherwise; ``NoSuchThread``.
+        """
+        await self._client.terminate(
+            thread_id=self.thread_id, workspace=self.address.workspace, reason=reason, by=by
+        )
+
     async def result(self) -> Ended[D]:
-        """Wait until the thread has ended. ``Parked`` where it is parked instead."""
+        """Wait until the thread has ended. ``Parked`` where it is parked instead; ``Unreadable`` where it was
+        terminated and its data does not fit the code."""
         row = await self._client.until(self.address, self._plan, _is_over)
         if row.standing.status == "parked":
             raise Parked(self.thread_id, row.standing.reason or "", row.standing.note or "")
@@ -174,6 +208,7 @@ class Client:
         self.store = store
         self.env = env
         self.artifacts = Uploads(store, artifacts, env)
+        self.memory = ClientMemory(store, env)
         self._definitions = definitions
         self._worker = worker
 
@@ -319,6 +354,8 @@ class Client:
             signals = ", ".join(n for n, e in plan.events.items() if e.kind == "signal") or "none"
             raise SignalRefused(f"{plan.name} has no signal {event!r}; it has: {signals}")
         where = f"thread {address.thread_id!r}: signal {id!r}"
+        if id in RESERVED:
+            raise SignalRefused(f"{where}: this id is the runtime's own: choose another one")
         try:
             encoded = b"null" if known.payload is None else known.payload.roundtrip(payload, where)[0]
         except NotStorable as error:
@@ -331,9 +368,38 @@ class Client:
         try:
             delivered = await until_known(lambda: self.store.deliver(signal))
         except ThreadEnded as error:
-            raise SignalRefused(f"{where}: the thread has ended") from error
+            ended = ended_words((await find_thread(self.store, address)).standing)
+            raise SignalRefused(f"{where}: the thread has ended: {ended}") from error
         if self._worker is not None and delivered.new:
             self._worker.offer(address, delivered.row)
+
+    async def cancel(
+        self,
+        *,
+        thread_id: str,
+        workspace: str = DEFAULT_WORKSPACE,
+        reason: str = "",
+        by: str = "operator",
+    ) -> None:
+        """Ask a thread to end, whatever its machine; see ``Thread.cancel``."""
+        address = Address(workspace=workspace, thread_id=thread_id)
+        sent = await cancel(self.store, address, by=by, reason=reason)
+        if self._worker is not None and sent.new:
+            self._worker.offer(address, sent.row)
+
+    async def terminate(
+        self,
+        *,
+        thread_id: str,
+        workspace: str = DEFAULT_WORKSPACE,
+        reason: str = "",
+        by: str = "operator",
+    ) -> None:
+        """End a thread at once, whatever its machine; see ``Thread.terminate``."""
+        address = Address(workspace=workspace, thread_id=thread_id)
+        await terminate(self.store, self.env, address, by=by, reason=reason)
+        if self._worker is not None:
+            self._worker.fenced(address)
 
     async def until(
         self, address: Address, plan: Definition, reached: Callable[[ThreadRow], bool]
@@ -395,59 +461,3 @@ def _same_start(thread: ThreadRow, start: Start) -> None:
             f"at {created} with machine {thread.machine!r} and other data: choose another thread_id, "
             "or start it with what it has"
         )
-
-
-class Uploads:
-    """Artifacts outside a thread: what a customer uploads, say."""
-
-    def __init__(self, store: Store, artifacts: ArtifactBackend, env: Env) -> None:
-        self._store = store
-        self._artifacts = artifacts
-        self._env = env
-
-    async def put(
-        self,
-        data: bytes | AsyncIterable[bytes],
-        /,
-        *,
-        media_type: str,
-        workspace: str = DEFAULT_WORKSPACE,
-        principal: str = DEFAULT_PRINCIPAL,
-        expires: timedelta | None = None,
-    ) -> ArtifactRef:
-        """Store bytes and record who put them; after ``expires`` the record no longer keeps the blob."""
-        check_name("workspace", workspace, MAX_WORKSPACE)
-        check_name("principal", principal)
-        now = self._env.now()
-        async with await self._artifacts.put(workspace, chunks_of(data)) as staged:
-            ref = ArtifactRef(
-                id="art_" + self._env.token(16).hex(),
-                sha256=staged.sha256,
-                media_type=media_type,
-                size_bytes=staged.size_bytes,
-            )
-            row = ArtifactRow(
-                id=ref.id,
-                workspace=workspace,
-                sha256=ref.sha256,
-                size_bytes=ref.size_bytes,
-                media_type=media_type,
-                principal=principal,
-                thread_id=None,
-                incarnation=None,
-                seq=None,
-                derived_from=(),
-                created=now,
-                expires=None if expires is None else now + micros(expires),
-            )
-            await until_known(lambda: self._store.upload(row))
-            await staged.publish()
-        return ref
-
-    def open(self, ref: ArtifactRef, /, *, workspace: str = DEFAULT_WORKSPACE) -> AsyncIterator[bytes]:
-        """The bytes in chunks, verified as they are read."""
-        return self._artifacts.open(workspace, ref.sha256)
-
-    async def get(self, ref: ArtifactRef, /, *, workspace: str = DEFAULT_WORKSPACE) -> builtins.bytes:
-        """All the bytes, verified."""
-        return await read_all(self._artifacts, workspace, ref)

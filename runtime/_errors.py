@@ -20,7 +20,7 @@ class StartConflict(PerdureError):
 
 
 class SignalRefused(PerdureError):
-    """The machine has no such signal, its payload has another type, or the thread has ended."""
+    """The machine has no such signal, its payload has another type, or the thread has ended: how, it says."""
 
 
 class Parked(PerdureError):
@@ -57,4 +57,5 @@ class RuntimeClosed(PerdureError):
 
 
 class CannotResolve(PerdureError):
-    """What was asked of ``resolve`` or ``retry`` does not fit the thread as it stands; nothing was done."""
+    """What was asked of ``resolve``, ``retry`` or ``terminate`` does not fit the thread as it stands; nothing
+    was done."""

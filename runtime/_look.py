@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 from attrs import frozen
 
-from perdure.machines import Definition, Row, StatePlan, Unreadable
+from perdure.machines import Definition, StatePlan, Unreadable
 from perdure.stores import (
     Address,
     Claim,
@@ -20,6 +20,7 @@ from perdure.stores import (
     LogRow,
     Page,
     Query,
+    Standing,
     Store,
     ThreadRow,
     Threads,
@@ -32,6 +33,7 @@ from ._context import moment
 from ._errors import NoSuchThread
 from ._journal import Body, Entry, decode_body, said_of
 from ._progress import Progress, load
+from ._reserved import CANCEL, RESERVED, TERMINATE, ends_on_cancel, said_by
 
 
 async def rows_of(store: Store, query: Query[Any], limit: int = 500) -> AsyncIterator[Any]:
@@ -55,6 +57,13 @@ async def find_thread(store: Store, address: Address) -> ThreadRow:
             "`perdure ls` lists those that are there"
         )
     return page.rows[0]
+
+
+def ended_words(standing: Standing) -> str:
+    """How a thread has ended: ``in state 'done'``, or ``in state 'review', cancelled by ada``."""
+    return f"in state {standing.state!r}" + (
+        f", {standing.note or standing.reason}" if standing.reason else ""
+    )
 
 
 async def look(store: Store, definition: Definition, row: ThreadRow) -> Progress:
@@ -161,6 +170,10 @@ class StepSeen:
     errors: tuple[str, ...]
 
 
+RESERVED_EVENTS = {"cancelled": CANCEL, "terminated": TERMINATE}
+"""What an entry that ended a thread in its place is shown as: an event that leads nowhere else."""
+
+
 async def history(store: Store, row: ThreadRow) -> AsyncIterator[StepSeen]:
     """A thread's steps from its start on."""
     state = ""
@@ -178,7 +191,8 @@ async def history(store: Store, row: ThreadRow) -> AsyncIterator[StepSeen]:
             yield _seen(row, log, state, body.event, body.dest, gathered)
             state, gathered = body.dest or state, []
     if gathered and last is not None:
-        yield _seen(row, last, state, None, None, gathered)
+        ended = next((RESERVED_EVENTS[e["k"]] for e in gathered if e["k"] in RESERVED_EVENTS), None)
+        yield _seen(row, last, state, ended, None if ended is None else state, gathered)
 
 
 DAMAGE = (msgspec.MsgspecError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
@@ -267,6 +281,14 @@ def decision(e: Entry, entries: list[Entry]) -> str | None:
             return f"timeout {e['event']}{late}"
         case "signal":
             return f"signal {e['id']}"
+        case "cancel":
+            return f"cancelled by {_who(e)}"
+        case "cancelled" | "terminated":
+            left = ", ".join(f"{call} ({key})" for call, key in e.get("in_doubt", ()))
+            unread = "; the record could not be read" if e.get("unreadable") else ""
+            return f"{e['k']} by {_who(e)}{f'; in doubt stay: {left}' if left else ''}{unread}"
+        case "budget":
+            return f"budget: {e['limit']} allowed {e['allowed']:g}, used {e['used']:g}"
         case "conflict":
             return "memory changed meanwhile, run again"
         case "park":
@@ -277,6 +299,10 @@ def decision(e: Entry, entries: list[Entry]) -> str | None:
             return "retried by an operator"
         case _:
             return None
+
+
+def _who(e: Entry) -> str:
+    return f"{e['by']}: {e['reason']}" if e["reason"] else str(e["by"])
 
 
 # --- why ------------------------------------------------------------------------------------------
@@ -298,13 +324,15 @@ async def why(
     where = f"{thread} is in state {standing.state!r} at seq {standing.seq}"
     if standing.status == "parked":
         lines = [f"{where}: parked ({standing.reason}). {(standing.note or '').rstrip('.')}."]
+        lines += _asked_to_end(True, await pending_signals(store, row.address))
     elif standing.status == "ended":
         left = await pending_signals(store, row.address)
-        lines = [f"{where}: ended."]
+        lines = [f"{where}: ended{f', {standing.note or standing.reason}' if standing.reason else ''}."]
         if left:
             lines.append(f"Signals left in its inbox: {named_signals(left)}.")
     elif standing.status == "running" and row.owner is not None:
         lines = [await _running(store, row, row.owner, where, now, gone)]
+        lines += _asked_to_end(False, await pending_signals(store, row.address))
     elif definition is None:
         lines = [await _without_code(store, row, where)]
     elif row.standing.version > definition.version:
@@ -327,29 +355,47 @@ async def _waits(store: Store, definition: Definition, row: ThreadRow, where: st
         parts.append(
             f"{what}, due {when}{' (overdue: no worker runs it)' if row.standing.wake < now else ''}"
         )
-    held = _held(state, await pending_signals(store, row.address))
+    held = _held(definition, state, await pending_signals(store, row.address))
     return " ".join([f"{where}: waiting {' or '.join(parts) or 'for nothing that can come'}.", *held])
 
 
-def _held(state: StatePlan | None, pending: Sequence[InboxRow]) -> Iterator[str]:
-    """What becomes of the signals in a waiting thread's inbox."""
-    rows: Mapping[str, Sequence[Row]] = {} if state is None else {e: state.rows[e] for e in state.signals}
+def _held(definition: Definition, state: StatePlan | None, pending: Sequence[InboxRow]) -> Iterator[str]:
+    """What becomes of the messages in a waiting thread's inbox."""
+    guarded = {} if state is None else _guarded(definition, state)
     for text, signals in (
-        ("The next worker takes in", [r for r in pending if any(not t.guard for t in rows.get(r.event, ()))]),
+        ("The next worker takes in", [r for r in pending if not all(guarded.get(r.event, (True,)))]),
         (
             "Held back by a guard, or not looked at yet",
-            [r for r in pending if r.event in rows and all(t.guard for t in rows[r.event])],
+            [r for r in pending if guarded.get(r.event) and all(guarded[r.event])],
         ),
-        ("Not accepted here", [r for r in pending if r.event not in rows]),
+        ("Not accepted here", [r for r in pending if not guarded.get(r.event)]),
     ):
         if signals:
             yield f"{text}: {named_signals(signals)}."
+    if state is not None and not guarded[CANCEL] and any(r.event == CANCEL for r in pending):
+        yield "To terminate the thread ends it now."
+
+
+def _guarded(definition: Definition, state: StatePlan) -> dict[str, list[bool]]:
+    """By message: whether each row that it may take from this state has a guard."""
+    found = {event: [row.guard is not None for row in state.rows[event]] for event in state.signals}
+    cancels = [row.guard is not None for event in state.cancels for row in state.rows[event]]
+    return {**found, TERMINATE: [False], CANCEL: [False] if ends_on_cancel(definition) else cancels}
+
+
+def _asked_to_end(parked: bool, pending: Sequence[InboxRow]) -> Iterator[str]:
+    """What a thread that does not wait has been asked from outside."""
+    for row in pending:
+        if row.event in RESERVED:
+            until = " until it goes on; to terminate it ends it now" if parked else ""
+            yield f"In its inbox is a {said_by(row)}{until}."
 
 
 def named_signals(signals: Sequence[InboxRow]) -> str:
     """The first of these signals by id and event, and how many there are beside them."""
     more = f" and {len(signals) - 10} more" if len(signals) > 10 else ""
-    return ", ".join(f"{r.id} ({r.event})" for r in signals[:10]) + more
+    names = [said_by(r) if r.event in RESERVED else f"{r.id} ({r.event})" for r in signals[:10]]
+    return ", ".join(names) + more
 
 
 async def _without_code(store: Store, row: ThreadRow, where: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
@@ -19,10 +18,10 @@ from perdure.stores import (
     Standing,
     Store,
     StoreError,
-    WorkerRow,
 )
 
 from ._book import Book, EffectRecord
+from ._cancel import operator
 from ._context import moment
 from ._effects import key_freed, key_outcome
 from ._env import Env
@@ -32,9 +31,6 @@ from ._ledger import Conclusion, Ledger
 from ._look import DAMAGE, find_thread
 from ._progress import current_names
 from ._reliable import released
-
-OPERATOR_LEASE = 15_000_000
-"""Microseconds for which an operator's claim holds where its process dies."""
 
 
 @frozen(kw_only=True)
@@ -182,7 +178,7 @@ async def _hold(store: Store, env: Env, plan: Definition, address: Address) -> A
         raise CannotResolve(
             f"thread {address.thread_id!r} is {row.standing.status}, not parked: there is nothing to resolve"
         )
-    async with _operator(store, env) as worker:
+    async with operator(store, env) as worker:
         request = ClaimRequest(worker=worker, machines={plan.name: plan.version}, limit=1, only=address)
         claimed = await store.claim(request)
         if not claimed.claims:
@@ -201,26 +197,6 @@ async def _hold(store: Store, env: Env, plan: Definition, address: Address) -> A
                     [released(claim.thread, "parked" if claim.thread.n == row.n else "running")]
                 )
             raise
-
-
-@asynccontextmanager
-async def _operator(store: Store, env: Env) -> AsyncGenerator[str]:
-    """A worker's row for as long as the claim lasts: without one it would count as a dead worker's."""
-    now = env.now()
-    row = WorkerRow(
-        id=f"operator-{env.token(8).hex()}",
-        host="",
-        pid=os.getpid(),
-        lock="",
-        lease=OPERATOR_LEASE,
-        started=now,
-        beat=now,
-    )
-    await store.beat(row)
-    try:
-        yield row.id
-    finally:
-        await store.beat(evolve(row, ended=env.now()))
 
 
 def _read(store: Store, env: Env, plan: Definition, claim: Claim, before: Standing, worker: str) -> _Held:

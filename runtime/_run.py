@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, Literal, Protocol
 
 import anyio
-from attrs import evolve, frozen
+from attrs import evolve
 
 from perdure.artifacts import ArtifactBackend
 from perdure.machines import Definition, Unreadable
@@ -25,25 +25,26 @@ from perdure.stores import (
     WorkerRow,
 )
 
+from ._cancel import doubts_in, end_in_place
 from ._context import LeaseLost, Parking, Visit
 from ._effects import settle_doubts
 from ._env import Env
+from ._incoming import chosen, first_accepted, spent
 from ._journal import Entry
 from ._ledger import Conclusion, Ledger
 from ._observe import Observers, observation_of
 from ._progress import Progress, load
 from ._reliable import page_of, until_known
-from ._transition import Transition, accepts, commit_transition
+from ._reserved import CANCEL, TERMINATE
+from ._transition import Transition, commit_transition, drop_artifacts
 from ._turns import Turns
-from ._visit import VisitRunner, received
+from ._visit import VisitRunner
 
 INBOX_PAGE = 100
 INBOX_POLL = 0.5
 """Seconds between looks at the inbox of an interruptible state, for signals that other processes accepted."""
 CRASHES = 3
 """Workers that died on a thread without its recording anything, after which it is parked."""
-LATE = 1_000_000
-"""Microseconds after which a timeout that fires is marked late."""
 
 Change = Literal["transition", "waiting", "parked", "ended", "lost", "drained"]
 
@@ -63,16 +64,6 @@ class Host(Protocol):
     async def renew_lease(self) -> None: ...
     def worker_row(self, worker: str) -> Awaitable[WorkerRow | None]: ...
     def changed(self, run: Run, change: Change) -> None: ...
-
-
-@frozen
-class Incoming:
-    """An event from outside that the state accepts now."""
-
-    event: str
-    updates: Mapping[str, object]
-    at: Micros
-    signal: InboxRow | None
 
 
 class Run:
@@ -112,6 +103,31 @@ class Run:
         else:
             self._inbox_stale = True
         self._offered.set()
+        if self._runner is not None and self._must_stop(self._runner, row):
+            self._runner.preempt()
+
+    def _must_stop(self, runner: VisitRunner, row: InboxRow) -> bool:
+        """Whether a message ends the handler's work, whatever the state is like otherwise."""
+        if row.event == TERMINATE:
+            runner.abandon()
+            return False
+        if row.event != CANCEL:
+            return False
+        try:
+            return first_accepted(runner.visit, runner.progress, [row], every=False) is not None
+        except (Parking, Unreadable):
+            return True  # the loop meets the same again, and parks
+
+    @property
+    def works(self) -> VisitRunner | None:
+        """What runs handlers now, if anything does."""
+        return self._runner
+
+    def lose(self) -> None:
+        """Somebody else has the thread: nothing of this run is written any more, and its calls end."""
+        self.ledger.lost = True
+        if self._runner is not None:
+            self._runner.lose()
 
     def drain(self) -> None:
         """Stop at the next checkpoint."""
@@ -134,6 +150,8 @@ class Run:
 
     async def _go_on(self) -> Change:
         try:
+            if self._terminated():
+                return await self._end("terminated")
             self._refuse_poison()
             if self._progress is None:
                 self._progress = await load(self.host.store, self.definition, self.claim)
@@ -155,12 +173,16 @@ class Run:
         visit = self._visit_of(progress)
         if visit.state.final:
             return "ended"
-        if self._may_take_events(visit) and await self._take_event(visit, progress):
+        if self._may_take_events(visit, progress) and await self._take_event(visit, progress):
             return self._after_transition()
+        if self._terminated():
+            return await self._end("terminated")
         if visit.state.waiting or self._retries_later(progress):
             return await self._wait(visit, progress)
         if self.draining:
             return await self._release_running()
+        if visit.state.budgets and await self._spend(visit, progress):
+            return self._after_transition()
         return await self._run_handlers(visit, progress)
 
     async def _run_handlers(self, visit: Visit, progress: Progress) -> Change | None:
@@ -178,7 +200,7 @@ class Run:
         if left == "moved":
             self._progress = runner.progress
             return self._after_transition()
-        if left == "drained":
+        if left == "drained" and not self._terminated():
             return await self._release_running()
         return None
 
@@ -188,8 +210,11 @@ class Run:
             self._offered.clear()
             try:
                 await self._refresh_inbox()
+                if self._terminated():
+                    runner.abandon()
+                    return
                 now = self.host.env.now()
-                if self._chosen(visit, progress, now) is not None:
+                if chosen(visit, progress, self._pending, now, every=True) is not None:
                     break
             except (Parking, Unreadable):
                 break  # the loop meets the same again, and parks
@@ -262,7 +287,11 @@ class Run:
 
     # --- waiting ----------------------------------------------------------------------------------
 
-    def _may_take_events(self, visit: Visit) -> bool:
+    def _may_take_events(self, visit: Visit, progress: Progress) -> bool:
+        """Whether it is worth looking: signals are, where the state takes them now; a cancel always is."""
+        return self._takes_all(visit) or bool(self._pending or self._inbox_stale or progress.due)
+
+    def _takes_all(self, visit: Visit) -> bool:
         return visit.state.waiting or visit.state.interruptible or bool(visit.book.failed)
 
     def _retries_later(self, progress: Progress) -> bool:
@@ -278,7 +307,7 @@ class Run:
         # One moment, and no await until the release is on its way: what came later and nobody has looked at
         # must wake the thread again.
         now = self.host.env.now()
-        if self._chosen(visit, progress, now) is not None:
+        if self._terminated() or chosen(visit, progress, self._pending, now, every=True) is not None:
             return None
         wake = self._next_due(visit, progress, now)
         self.ledger.standing = evolve(self.standing, status="waiting", wake=wake)
@@ -314,61 +343,61 @@ class Run:
 
     async def _take_event(self, visit: Visit, progress: Progress) -> bool:
         await self._refresh_inbox()
-        now = self.host.env.now()
-        chosen = self._chosen(visit, progress, now)
-        if chosen is not None and chosen.signal is None and self.looked_at < chosen.at:
+        now, every = self.host.env.now(), self._takes_all(visit)
+        event = chosen(visit, progress, self._pending, now, every=every)
+        if event is not None and event.signal is None and self.looked_at < event.at:
             self._inbox_stale = True  # what came before the timer was due goes first, whoever accepted it
             await self._refresh_inbox()
-            chosen = self._chosen(visit, progress, now)
-        if chosen is None:
+            event = chosen(visit, progress, self._pending, now, every=every)
+        if event is None or self._terminated():
             return False
         await settle_doubts(visit)
-        entries: list[Entry] = []
-        if chosen.signal is not None:
-            signal = chosen.signal
-            entries.append({"k": "signal", "id": signal.id, "number": signal.number, "at": signal.at})
-        else:
-            entry: Entry = {"k": "timeout", "event": chosen.event, "due": chosen.at, "at": now}
-            if now - chosen.at > LATE:
-                entry["late"] = now - chosen.at
-            entries.append(entry)
+        row = event.signal
+        if not event.event:
+            await drop_artifacts(visit, set())
+            await self._end("cancelled")
+            return True
         move = Transition(
-            event=chosen.event,
-            updates=[("main", chosen.updates)],
-            entries=entries,
-            consumed=() if chosen.signal is None else (chosen.signal.number,),
+            event=event.event,
+            updates=[("main", event.updates)],
+            entries=[event.entry(now)],
+            consumed=() if row is None else (row.number,),
         )
-        if chosen.signal is not None:
-            self._pending.remove(chosen.signal)
+        if row is not None:
+            self._pending.remove(row)
         self._progress = await commit_transition(visit, progress, move)
         return True
 
-    def _chosen(self, visit: Visit, progress: Progress, now: Micros) -> Incoming | None:
-        """The earliest event that the state accepts: timeouts by due time, signals by accept time."""
-        signal = self._first_accepted(visit, progress)
-        timeout = self._first_due(visit, progress, now)
-        if signal is None or timeout is None:
-            return signal or timeout
-        return signal if signal.at < timeout.at else timeout
+    async def _spend(self, visit: Visit, progress: Progress) -> bool:
+        """Take a budget event in the handler's stead, where a limit is reached."""
+        taken = spent(visit, progress)
+        if taken is None:
+            return False
+        await settle_doubts(visit)
+        event, updates, entry = taken
+        move = Transition(event=event, updates=[("main", updates)], entries=[entry])
+        self._progress = await commit_transition(visit, progress, move)
+        return True
 
-    def _first_accepted(self, visit: Visit, progress: Progress) -> Incoming | None:
-        for row in self._pending:
-            if row.event not in visit.state.signals:
-                continue
-            plan = self.definition.events[row.event]
-            where = f"{visit.where}: signal {row.id!r}"
-            payload = None if plan.payload is None else plan.payload.decode(row.payload, where)
-            updates = received(visit, row.event, plan.receiver, progress.data, payload)
-            if accepts(visit, progress, row.event, updates):
-                return Incoming(row.event, updates, row.at, row)
-        return None
+    # --- ended from outside -----------------------------------------------------------------------
 
-    def _first_due(self, visit: Visit, progress: Progress, now: Micros) -> Incoming | None:
-        for event, due in sorted(progress.due.items(), key=lambda item: item[1]):
-            known = any(plan.event == event for plan in visit.state.timeouts)
-            if due <= now and known and accepts(visit, progress, event, {}):
-                return Incoming(event, {}, due, None)
-        return None
+    def _terminated(self) -> bool:
+        """Somebody terminates the thread: whoever has it ends it."""
+        return any(row.event == TERMINATE for row in self._pending)
+
+    async def _end(self, reason: Literal["cancelled", "terminated"]) -> Change:
+        """End the thread where it stands."""
+        asked = CANCEL if reason == "cancelled" else TERMINATE
+        message = next(row for row in self._pending if row.event == asked)
+        progress = self._progress
+        if progress is None:
+            doubts = doubts_in(self.claim)
+        else:
+            doubts = [(record.call, record.key) for record in progress.book.doubts()]
+        await end_in_place(self.ledger, message, reason, doubts, self.host.env.now())
+        if reason == "terminated":
+            self.host.changed(self, "ended")
+        return "ended"
 
     async def _refresh_inbox(self) -> None:
         while self._inbox_stale:

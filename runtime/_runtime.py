@@ -12,10 +12,12 @@ from perdure.artifacts import ArtifactBackend, open_artifacts
 from perdure.machines import Definition, DefinitionError, Machine, Of, definition
 from perdure.stores import Store, ThreadRow, Threads, open_store
 
-from ._client import DEFAULT_PRINCIPAL, DEFAULT_WORKSPACE, Client, Thread, Uploads
+from ._client import Client, Thread
+from ._client_memory import ClientMemory
 from ._env import Env
 from ._errors import RuntimeClosed
 from ._observe import Observer, Observers
+from ._uploads import DEFAULT_PRINCIPAL, DEFAULT_WORKSPACE, Uploads
 from ._worker import Worker, WorkerOptions
 
 X = TypeVar("X")
@@ -151,6 +153,11 @@ class Runtime(Generic[X]):
     def artifacts(self) -> Uploads:
         """Artifacts outside a thread."""
         return self._running.artifacts
+
+    @property
+    def memory(self) -> ClientMemory:
+        """Memory outside a thread."""
+        return self._running.memory
 
 
 def _by_name(machines: Sequence[type[Machine[Any, Any]]]) -> Mapping[str, Definition]:

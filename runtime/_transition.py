@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from attrs import define, evolve, field
@@ -15,7 +16,7 @@ from ._errors import GuardRefused, PerdureError
 from ._journal import Body, Entry, describe_error
 from ._ledger import Conclusion
 from ._progress import Progress, owned_values
-from ._step_memory import PendingWrite, newest
+from ._step_memory import PendingWrite, newest, value_at
 
 MERGES = 100
 """How often one commit takes newer memory versions in before the thread parks as conflict: only other
@@ -76,7 +77,7 @@ def accepts(visit: Visit, progress: Progress, event: str, updates: Mapping[str, 
 async def commit_transition(visit: Visit, progress: Progress, move: Transition) -> Progress:
     """Commit it and return where the thread stands then. ``GuardRefused`` where no guard is true;
     ``MemoryMoved`` where memory that it puts over has changed and no rule merges it."""
-    await _drop_artifacts(visit, move)
+    await drop_artifacts(visit, move.asked_artifacts)
     workspace = visit.row.address.workspace
     keys = [(workspace, write.namespace.name, write.key) for write in move.memory]
     keys += [(workspace, namespace, key) for namespace, key, _, _ in move.stored_memory]
@@ -129,7 +130,7 @@ def _build(
     recoded = definition.version != visit.ledger.standing.version
     snapshot = recoded or progress.snapshot_due(merged.size)
     base = definition.data.base(merged.data, merged.positions) if snapshot else None
-    due = {timeout.event: at + micros(timeout.after) for timeout in dest.timeouts}
+    due = due_times(visit.state, row, dest, progress.due, at)
     standing, release = _standing(visit, dest, seq, n if snapshot else visit.ledger.standing.base, due)
     body = Body(
         event=move.event,
@@ -155,6 +156,25 @@ def _build(
         },
     )
     return conclusion, progress.advanced(merged, base, due)
+
+
+def due_times(
+    source: StatePlan, row: Row, dest: StatePlan, before: Mapping[str, Micros], at: Micros
+) -> dict[str, Micros]:
+    """When the timeouts of the state that a transition leads to are due: those of states around both, which
+    the transition does not leave and was not declared on, go on; the others begin at ``at``."""
+    due: dict[str, Micros] = {}
+    running = {plan.event: plan.scope for plan in source.timeouts}
+    for plan in dest.timeouts:
+        goes_on = running.get(plan.event) == plan.scope and _below(row.scope, plan.scope)
+        began = before.get(plan.event) if goes_on else None
+        due[plan.event] = at + micros(plan.after) if began is None else began
+    return due
+
+
+def _below(scope: str, outer: str) -> bool:
+    """Whether a state stands in another one; every state stands in "", which is anywhere."""
+    return scope.startswith(f"{outer}.") if outer else bool(scope)
 
 
 def _standing(
@@ -188,9 +208,9 @@ def _refusal(visit: Visit, event: str) -> str:
     return f"{visit.where}: event {event!r} was fired and its guard {guards} is false of the updated data"
 
 
-async def _drop_artifacts(visit: Visit, move: Transition) -> None:
+async def drop_artifacts(visit: Visit, asked: AbstractSet[str]) -> None:
     """Records that earlier attempts left and this one did not ask for go, some dozens a commit."""
-    gone = sorted(visit.book.artifacts - move.asked_artifacts)
+    gone = sorted(visit.book.artifacts - asked)
     for start in range(0, len(gone), 50):
         some = gone[start : start + 50]
         entry: Entry = {"k": "artifacts_dropped", "ids": some, "at": visit.env.now()}
@@ -215,10 +235,11 @@ async def _write_of(visit: Visit, pending: PendingWrite) -> MemoryWrite:
 
 
 def _value(visit: Visit, pending: PendingWrite, row: Any) -> Any:
-    if row is None or row.value is None:
+    value = value_at(row, visit.env.now())
+    if value is None:
         return None
     where = f"{visit.where}: memory {pending.namespace.name}/{pending.key}"
-    return pending.namespace.codec.decode(row.value, where)
+    return pending.namespace.codec.decode(value, where)
 
 
 def _pure(visit: Visit, write: PendingWrite, what: str, fn: Callable[..., Any], *values: Any) -> Any:

@@ -56,6 +56,12 @@ class VisitRunner:
         for attempt in self.attempts:
             attempt.abandon()
 
+    def lose(self) -> None:
+        """The claim is gone: calls are aborted too, since nobody would hear of what comes of them."""
+        for attempt in self.attempts:
+            attempt.stop(Lost())
+            attempt.abandon()
+
     def preempt(self) -> None:
         """An event that may interrupt the state has come."""
         for attempt in self.attempts:

@@ -20,11 +20,13 @@ from perdure.stores import (
     Claim,
     Claimed,
     ClaimRequest,
+    Inbox,
     InboxRow,
     Micros,
     StaleClaim,
     Store,
     StoreError,
+    ThreadRow,
     Threads,
     WorkerRow,
     Workers,
@@ -136,6 +138,9 @@ class Worker:
         self._unsure_until: float | None = None
         """Until when the store may come to hold a claim of this worker's that it does not know of."""
         self._watchers: dict[Address, set[asyncio.Event]] = {}
+        self._at_work: dict[Address, object] = {}
+        """What ran handlers at the last look."""
+        self._look_in_at = 0.0
 
     # --- the process ------------------------------------------------------------------------------
 
@@ -212,6 +217,7 @@ class Worker:
                     if asked >= self._unsure_until:
                         self._unsure_until = None
                 busy = await self._claim()
+                await self._look_in()
             except StoreError as error:
                 logger.warning("worker %s: cannot claim: %s", self.worker, error)
                 self.be_unsure()
@@ -225,6 +231,29 @@ class Worker:
             if not busy:
                 with anyio.move_on_after(self._pause()):
                     await self._nudge.wait()
+
+    async def _look_in(self) -> None:
+        """Once a poll: of handlers that ran at the last look already, whether others have sent something
+        that stops them, or taken their thread."""
+        now = asyncio.get_running_loop().time()
+        if now < self._look_in_at:
+            return
+        self._look_in_at = now + self._options.poll.total_seconds()
+        works = {run.address: run.works for run in self._runs.values() if run.works is not None}
+        long = [self._runs[address] for address, work in works.items() if self._at_work.get(address) is work]
+        self._at_work = dict(works)
+        if not long:
+            return
+        query = Threads(owner=self.worker, status="running")
+        rows: dict[Address, ThreadRow] = {row.address: row async for row in rows_of(self.store, query)}
+        for run in long:
+            row = rows.get(run.address)
+            if row is None or row.epoch != run.ledger.epoch:
+                run.lose()
+            elif row.inbox > run.ledger.inbox_seen:
+                seen = Inbox(address=run.address, pending=True, after=run.ledger.inbox_seen)
+                for message in (await self.store.page(seen)).rows:
+                    run.offer(message)
 
     def be_unsure(self) -> None:
         """A claim was dropped, or its reply was lost and it may still land: nobody else would run it."""
@@ -400,6 +429,14 @@ class Worker:
         if run is not None:
             run.offer(row)
         self._nudge.set()
+
+    def fenced(self, address: Address) -> None:
+        """A thread was taken from whoever had it: a run of it here ends at once."""
+        run = self._runs.get(address)
+        if run is not None:
+            run.lose()
+        for watcher in self._watchers.get(address, ()):
+            watcher.set()
 
     def wake(self) -> None:
         """Something may be runnable."""

@@ -30,6 +30,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("runtime/_cli_text.py", "line"): "what the command line prints for a person",
     ("runtime/_cli_text.py", "json"): "what the command line prints for a program",
     ("machines/_source.py", "_parsed"): "the source of a machine's code, once, as its class is created",
+    ("machines/_source.py", "strings_under"): "the source of a machine's class, once, as it is created",
 }
 """Functions in which blocking is meant, as (end of the file's path, function), each with its reason."""
 
