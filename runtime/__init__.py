@@ -1,6 +1,7 @@
 """The engine: it claims threads, runs their steps, settles doubts, and keeps inbox, timers and memory."""
 
 from ._client import Client, Ended, Thread
+from ._client_memory import Fact
 from ._errors import (
     AttemptTimedOut,
     CallMisuse,
@@ -27,6 +28,7 @@ __all__ = [
     "CannotResolve",
     "Client",
     "Ended",
+    "Fact",
     "GuardRefused",
     "MemoryConflict",
     "NoSuchThread",

@@ -10,7 +10,7 @@ import msgspec
 from attrs import define, field, frozen
 
 from perdure.machines import Declared, Namespace
-from perdure.stores import Memory, MemoryCheck, MemoryRow, check_name
+from perdure.stores import Memory, MemoryCheck, MemoryRow, Micros, check_name
 
 from ._attempt import Attempt
 from ._book import signature_of
@@ -127,7 +127,8 @@ class MemoryOfStep:
 
         async def perform() -> tuple[bytes, Seen]:
             row = await newest(visit, namespace.name, key)
-            version, value = (row.version, row.value) if row is not None else (0, None)
+            version = 0 if row is None else row.version
+            value = value_at(row, visit.env.now())
             stored = msgspec.json.encode([version, None if value is None else msgspec.Raw(value)])
             return stored, decode(stored)
 
@@ -165,6 +166,13 @@ class MemoryOfStep:
         return await self._attempt.register_plain(
             signature, label=label, kept=False, perform=perform, decode=decode
         )
+
+
+def value_at(row: MemoryRow | None, now: Micros) -> bytes | None:
+    """What a key's newest version says; None: nothing, since it is a deletion or has had its time."""
+    if row is None or (row.expires is not None and row.expires <= now):
+        return None
+    return row.value
 
 
 async def newest(visit: Visit, namespace: str, key: str) -> MemoryRow | None:

@@ -15,7 +15,7 @@ import perdure
 NAMES = """
     ABSENT UNKNOWN Absent Accept Append ArtifactError ArtifactRef AttemptTimedOut BadCall BadUpdate Call
     CallMisuse CallSeen Cancellation CannotResolve Client Conversation DefinitionError Effect Ended Ephemeral
-    Failure Fire Found
+    Fact Failure Fire Found
     GuardRefused Machine MemoryConflict Merge Message ModelWritable Namespace NoSuchThread NotDone NotStorable
     Observation Observer Parked PerdureError Position Read Reducer Resolution Retry Runtime RuntimeClosed
     SignalConflict SignalRefused Spent StartConflict State Step StepSeen StoreError Thread Threads ToolCall
