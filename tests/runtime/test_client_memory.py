@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import pytest
-from attrs import evolve
 from harness.engine import Note, Sim, World, every, fresh, job, simulated
 from harness.loop import EPOCH, SimLoop
 from harness.store import FaultyStore
@@ -74,9 +73,10 @@ async def test_a_fact_is_put_read_listed_and_deleted_with_every_version_kept(loo
     assert await memory.delete(likings, "nobody", workspace="w") is False
     assert await memory.get(likings, "ada", workspace="w") is None
     assert [f.key for f in await all_of(memory.list(likings, workspace="w"))] == ["bo"]
-    versions = await all_of(memory.history(likings, "ada", workspace="w"))
+    kept = memory.history(likings, "ada", workspace="w")
+    versions = await all_of(kept)
     assert [(f.version, f.value) for f in versions] == [(1, RED), (2, BLUE), (3, None)]
-    assert await all_of(memory.history(likings, "nobody", workspace="w")) == []
+    assert await all_of(memory.history("customer", "nobody", workspace="w")) == []
 
 
 @simulated
@@ -123,7 +123,8 @@ async def test_an_expired_fact_is_seen_by_nobody_and_a_put_over_it_counts_on(loo
     await loop_to(loop, 10)
     assert await memory.get(likings, "ada", workspace="w") is None
     assert await all_of(memory.list(likings, workspace="w")) == []
-    assert [f.value for f in await all_of(memory.history(likings, "ada", workspace="w"))] == [RED]
+    kept = memory.history(likings, "ada", workspace="w")
+    assert [fact.value for fact in await all_of(kept)] == [RED]
     await engine.start(machine, thread_id="after")
     await sim.until("ended", thread_id="after")
     assert seen == [RED, None]
@@ -147,7 +148,7 @@ async def test_an_update_in_a_step_takes_an_expired_fact_for_none(loop: SimLoop)
     await sim.client().memory.put(likings, "ada", RED, workspace="w", expires=timedelta(seconds=1))
 
     def count(before: Liking | None) -> Liking:
-        return BLUE if before is None else evolve(before, since=before.since + 1)
+        return BLUE if before is None else Liking(colour=before.colour, since=before.since + 1)
 
     async def body(machine: Any, data: Note, step: Step[World]) -> Any:
         await step.memory.update(likings, "ada", count)
@@ -173,7 +174,7 @@ async def test_a_step_that_rests_on_an_older_version_is_refused_by_a_put_from_ou
         seen.append(known.colour)
         if len(seen) == 1:
             await memory.put(likings, "ada", BLUE, workspace="w")
-        await step.memory.put(likings, "ada", evolve(known, since=known.since + 1))
+        await step.memory.put(likings, "ada", Liking(colour=known.colour, since=known.since + 1))
         return machine.finished(text=await step.call(fresh, known.colour))
 
     machine = job(body)
