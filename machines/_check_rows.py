@@ -29,7 +29,7 @@ def check_arrows(parts: Parts, arrows: Sequence[Row]) -> None:
 
 def check_rows(parts: Parts, arrows: Sequence[Row], leaves: Mapping[str, Rows], initial: str) -> None:
     """The rows that each leaf has, its own and those that come to it from around it."""
-    for name, state in parts.leaves().items():
+    for name, state in parts.leaves.items():
         if state.final:
             _check_final(parts, name, leaves[name])
         else:
@@ -57,14 +57,14 @@ def _depth(scope: str) -> int:
 
 def _check_final(parts: Parts, state: str, rows: Rows) -> None:
     where = f"{parts.label}.{state}"
-    if handlers := parts.handlers_of(parts.leaves()[state]):
+    if handlers := parts.handlers_of(parts.leaves[state]):
         raise DefinitionError(f"{where}: a final state runs nothing, but {handlers[0]} is declared for it")
     for event in rows:
         raise DefinitionError(f"{where}: a final state is left by nothing, but {event} leads out of it")
 
 
 def _check_leaving(parts: Parts, state: str, rows: Rows) -> None:
-    where, leaf = f"{parts.label}.{state}", parts.leaves()[state]
+    where, leaf = f"{parts.label}.{state}", parts.leaves[state]
     kinds = {event: parts.events[event].kind for event in rows}
     if not kinds:
         raise DefinitionError(f"{where}: a dead end; give it a transition, or mark it State(final=True)")
@@ -133,7 +133,7 @@ def _check_taken(parts: Parts, arrows: Sequence[Row], leaves: Mapping[str, Rows]
         where, around = f"{parts.label}.{event}", f"in {scope}" if scope else "that is not final"
         inside = [
             leaf
-            for name, leaf in parts.leaves().items()
+            for name, leaf in parts.leaves.items()
             if not leaf.final and (not scope or name.startswith(f"{scope}."))
         ]
         if parts.events[event].kind in WORK and not any(parts.handlers_of(leaf) for leaf in inside):

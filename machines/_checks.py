@@ -9,11 +9,13 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from ._calls import Declared, Effect, Keyed, Read, not_errors
+from ._codec import Codec
 from ._errors import DefinitionError
 from ._parts import Parts
 from ._states import After, OnFailure, Retry, State
 
 _ZERO = timedelta(0)
+_TOOL_NAME = 64
 AnyCall: TypeAlias = Declared[Any, ..., Any]
 
 
@@ -144,6 +146,25 @@ def check_events(parts: Parts) -> None:
         receivers = [method for method, events in parts.receivers.items() if event in events]
         if len(receivers) > 1:
             raise DefinitionError(f"{where}: {' and '.join(receivers)} both receive it; keep one receiver")
+
+
+def check_choice(where: str, payload: Codec[Any] | None) -> None:
+    """A choice is offered to models as a tool: in a name and with arguments that their APIs take."""
+    name = where.rpartition(".")[2]
+    if not name.isascii() or len(name) > _TOOL_NAME:
+        raise DefinitionError(
+            f"{where}: a model knows the event by its name, and model APIs take no more than {_TOOL_NAME} "
+            "ASCII letters, digits and underscores; rename it"
+        )
+    schema = {} if payload is None else payload.schema()
+    for part in schema.get("$ref", "#").split("/")[1:]:
+        schema = schema[part]
+    if payload is not None and schema.get("type") != "object":
+        shown = getattr(payload.type, "__name__", payload.type)
+        raise DefinitionError(
+            f"{where}: a model gives arguments by name, so that on_choice() takes a record, not {shown}; "
+            "put it into a field of one"
+        )
 
 
 def _unknown(parts: Parts, state: State) -> str:

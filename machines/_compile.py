@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ._calls import Declared
 from ._check_methods import check_methods, guard_name
 from ._check_rows import WORK, check_arrows, check_rows, innermost_first
-from ._checks import check_calls, check_events, check_identity, check_states
+from ._checks import check_calls, check_choice, check_events, check_identity, check_states
 from ._codec import codec
 from ._data import DataPlan
 from ._docs import event_doc
@@ -41,7 +41,7 @@ def compile_machine(
     arrows = list(_arrows(parts, data))
     check_arrows(parts, arrows)
     table = compiled(parts, initial, arrows)
-    rows = {name: _live(parts, state, table.rows[name]) for name, state in parts.leaves().items()}
+    rows = {name: _live(parts, state, table.rows[name]) for name, state in parts.leaves.items()}
     check_rows(parts, arrows, rows, table.entered[initial])
     check_methods(parts, rows, data)
     return Definition(
@@ -96,7 +96,7 @@ def _live(parts: Parts, state: State, candidates: Rows) -> dict[str, tuple[Row, 
 
 
 def _state(parts: Parts, name: str, rows: Rows, machine: Machine[Any, Any]) -> StatePlan:
-    state = parts.leaves()[name]
+    state = parts.leaves[name]
     leaving = innermost_first(parts, rows)
     handlers = parts.handlers_of(state)
     return StatePlan(
@@ -134,12 +134,13 @@ def _named(events: Sequence[Event], kind: Kind) -> tuple[str, ...]:
 def _event(parts: Parts, name: str, machine: Machine[Any, Any]) -> EventPlan:
     event = parts.events[name]
     receiver = parts.receiver_of(name)
+    payload = None if event.payload is None else codec(event.payload, f"{parts.label}.{name} (its payload)")
+    if event.kind == "choice":
+        check_choice(f"{parts.label}.{name}", payload)
     return EventPlan(
         name=name,
         kind=event.kind,
-        payload=None
-        if event.payload is None
-        else codec(event.payload, f"{parts.label}.{name} (its payload)"),
+        payload=payload,
         receiver=None if receiver is None else getattr(machine, receiver),
         doc=event_doc(parts, event, receiver),
     )

@@ -33,6 +33,8 @@ class Parts:
     events: Mapping[str, Event]
     handlers: Mapping[str, tuple[State, ...]]
     receivers: Mapping[str, tuple[Incoming[Any], ...]]
+    leaves: Mapping[str, State] = attrs.field(init=False)
+    """The states that a thread can be in, by their dotted names: those that hold no others."""
 
     @property
     def data_class(self) -> type[Any]:
@@ -50,9 +52,10 @@ class Parts:
         """The states that stand in this one, or in none."""
         return tuple(state for state in self.states.values() if state.parent is parent)
 
-    def leaves(self) -> dict[str, State]:
-        """The states that a thread can be in, by their dotted names: those that hold no others."""
-        return {state.dotted: state for state in self.states.values() if not self.children_of(state)}
+    @leaves.default
+    def _leaves(self) -> Mapping[str, State]:
+        parents = {state.parent for state in self.states.values()}
+        return {state.dotted: state for state in self.states.values() if state not in parents}
 
     def method(self, name: str) -> Method:
         found: Method = inspect.getattr_static(self.machine, name)

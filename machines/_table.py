@@ -62,7 +62,7 @@ def compiled(parts: Parts, initial: str, arrows: Sequence[Row]) -> Table:
                 for event in events
                 if (found := list(_candidates(machine, leaf, event, declared)))
             }
-            for leaf in parts.leaves()
+            for leaf in parts.leaves
         },
         entered=entered,
     )
