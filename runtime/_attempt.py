@@ -19,6 +19,7 @@ from ._journal import Entry, raw
 from ._keys import digest
 from ._observe import logger
 from ._open_calls import OpenCall, OpenEffect, OpenRead
+from ._provenance import Trail
 
 TURNS_TO_MATCH = 20
 """Loop turns that a strand whose call was just answered has to make its next one, before the attempt is taken
@@ -39,6 +40,7 @@ class Attempt:
         self.unrecorded: list[Entry] = []
         self.artifact_ids: set[str] = set()
         self.artifact_counts: dict[tuple[str, str, str], int] = {}
+        self.trail = Trail(visit.seq)
         self.memory_seen: dict[tuple[str, str], Any] = {}
         """Each key as the attempt first saw it, whichever strand did."""
         self.memory_looking = asyncio.Lock()

@@ -49,6 +49,8 @@ class OpenCall:
     waits: bool = False
     """It would issue a new key while its lane holds a record that nothing has matched."""
     task: asyncio.Task[Any] | None = None
+    used: Callable[[bytes], None] | None = None
+    """Told the encoded answer when the handler is given one."""
 
     def __repr__(self) -> str:
         return f"<a call of {self.label}, to be awaited>"  # not its values, which errors would carry on
@@ -87,9 +89,12 @@ class OpenRead(OpenCall):
         try:
             served = self._served()
             if served is not None:
-                return self.decode(served)
-            encoded, value = await self.perform()
-            self._recorded(encoded)
+                value, encoded = self.decode(served), served
+            else:
+                encoded, value = await self.perform()
+                self._recorded(encoded)
+            if self.used is not None:
+                self.used(encoded)
             return value
         except (KeyboardInterrupt, SystemExit) as error:
             # asyncio lets these two through a task, and the loop would end with them
@@ -161,6 +166,8 @@ class OpenEffect(OpenCall):
             self.attempt.release_wire(self)
             raise NotDone(record.error)
         assert record.value is not None
+        if self.used is not None:
+            self.used(record.value)
         visit = self.attempt.visit
         return self.effect.result.decode(record.value, f"{visit.where}: {self.effect.label}: recorded result")
 

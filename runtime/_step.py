@@ -15,7 +15,7 @@ from ._attempt import Attempt
 from ._book import signature_of
 from ._context import moment
 from ._errors import CallMisuse
-from ._step_artifacts import ArtifactsOfStep
+from ._step_artifacts import ArtifactsOfStep, follow
 from ._step_memory import MemoryOfStep
 
 
@@ -41,7 +41,9 @@ class StepOfAttempt:
         return self._attempt.number
 
     def call(self, declared: Declared[Any, ..., Any], /, *args: Any, **kwargs: Any) -> Awaitable[Any]:
-        return self._attempt.register(self._lane, declared, args, kwargs)
+        call = self._attempt.register(self._lane, declared, args, kwargs)
+        call.used = follow(self._attempt.trail, self._lane, call)
+        return call
 
     def lane(self, name: str, /) -> StepOfAttempt:
         if not name or "/" in name:

@@ -16,6 +16,7 @@ from ._attempt import Attempt
 from ._book import signature_of
 from ._context import Visit
 from ._errors import CallMisuse, MemoryConflict
+from ._provenance import ids_in
 from ._reliable import page_of
 
 
@@ -39,6 +40,8 @@ class Seen:
 
     version: int
     value: Any
+    refs: tuple[str, ...] = ()
+    """Ids of the artifacts in it."""
 
 
 class MemoryOfStep:
@@ -60,7 +63,7 @@ class MemoryOfStep:
     ) -> Any:
         self._check(namespace)
         own = self._attempt.memory_writes.get((namespace.name, key))
-        value = own.value if own is not None else (await self._seen(namespace, key)).value
+        value = own.value if own is not None else (await self._used(namespace, key)).value
         if value is None or max_age is None or verify is None:
             return value
         if not await self._stale(namespace, key, value, max_age):
@@ -91,7 +94,7 @@ class MemoryOfStep:
         self._check(namespace)
         where = f"{self._attempt.visit.where}: memory {namespace.name}/{key}"
         writes = self._attempt.memory_writes
-        seen = await self._seen(namespace, key)
+        seen = await self._used(namespace, key)
         own = writes.get((namespace.name, key))
         if own is None:
             own = PendingWrite(namespace, key, seen.value, seen.version)
@@ -109,6 +112,14 @@ class MemoryOfStep:
                 f"{self._attempt.visit.where}: memory is addressed by a Namespace, not {namespace!r}: make "
                 "one, as in Namespace('customer', CustomerFacts)"
             )
+
+    async def _used(self, namespace: Namespace[Any], key: str) -> Seen:
+        """The same, and what is put from now on may be made from it."""
+        seen = await self._seen(namespace, key)
+        if seen.value is not None:
+            name = f"memory:{namespace.name}/{key}@{seen.version}"
+            self._attempt.trail.use(self._lane, (*seen.refs, name))
+        return seen
 
     async def _seen(self, namespace: Namespace[Any], key: str) -> Seen:
         """A key as the attempt first saw it: a put is judged by that version, not by a newer one."""
@@ -135,7 +146,8 @@ class MemoryOfStep:
         def decode(stored: bytes) -> Seen:
             version, value = msgspec.json.decode(stored, type=tuple[int, msgspec.Raw])
             encoded = bytes(value)
-            return Seen(version, None if encoded == b"null" else namespace.codec.decode(encoded, where))
+            known = None if encoded == b"null" else namespace.codec.decode(encoded, where)
+            return Seen(version, known, ids_in(encoded))
 
         # Whichever strand looks first, in a later attempt as well: the record is the handler's.
         lane = self._attempt.handler.lane
