@@ -40,13 +40,9 @@ def check_states(parts: Parts) -> str:
 
 
 def _check_parent(parts: Parts, where: str, state: State) -> None:
-    parent: object = state.parent
+    parent = state.parent
     if parent is None:
         return
-    if not isinstance(parent, State):
-        raise DefinitionError(
-            f"{where}: parent= takes the state that it stands in, a State of this class, not {parent!r}"
-        )
     if parts.state_name(parent) is None:
         raise DefinitionError(
             f"{where}: its parent {parent.name or 'State()'!r} is not a state of this machine; declare it in "

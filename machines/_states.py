@@ -21,7 +21,7 @@ from typing import (
 import attrs
 from typing_extensions import TypeVar
 
-from ._errors import BadUpdate
+from ._errors import BadUpdate, DefinitionError
 from ._record import record
 
 if TYPE_CHECKING:
@@ -212,6 +212,8 @@ class State(_Named):
         interruptible: bool = False,
     ) -> None:
         super().__init__()
+        if parent is not None and not isinstance(parent, State):
+            raise DefinitionError(f"State(parent=) takes the State that this one stands in, not {parent!r}")
         self.parent = parent
         self.initial = initial
         self.final = final
