@@ -37,7 +37,7 @@ from ._journal import Entry, decode_body, plain_text
 from ._keys import digest
 from ._ledger import Conclusion, Ledger
 from ._look import DAMAGE, ended_words, find_thread
-from ._reliable import until_known
+from ._reliable import released, until_known
 from ._reserved import CANCEL, TERMINATE, words_of
 
 OPERATOR_LEASE = 15_000_000
@@ -73,9 +73,12 @@ async def terminate(store: Store, env: Env, address: Address, *, by: str, reason
             row = await find_thread(store, address)
             if row.standing.status == "ended":
                 break
-            if await _take_over_and_end(store, env, worker, row, sent.row):
+            if row.owner == worker:  # a claim whose reply was lost
+                await until_known(lambda row=row: store.release([released(row)]))
+            elif await _take_over_and_end(store, env, worker, row, sent.row):
                 return
-            await anyio.sleep(PAUSE)
+            else:
+                await anyio.sleep(PAUSE)
     if row.standing.reason != "terminated":
         raise _refused(row) if row.standing.status == "ended" else _held(row)
 
