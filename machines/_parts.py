@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 Method = Callable[..., Any]
 
 
+def _leaves(parts: Parts) -> Mapping[str, State]:
+    parents = {state.parent for state in parts.states.values()}
+    return {state.dotted: state for state in parts.states.values() if state not in parents}
+
+
 @attrs.frozen(kw_only=True)
 class Parts:
     """A machine's declarations by name, a subclass's over its bases', before anything is checked or compiled.
@@ -33,7 +38,7 @@ class Parts:
     events: Mapping[str, Event]
     handlers: Mapping[str, tuple[State, ...]]
     receivers: Mapping[str, tuple[Incoming[Any], ...]]
-    leaves: Mapping[str, State] = attrs.field(init=False)
+    leaves: Mapping[str, State] = attrs.field(init=False, default=attrs.Factory(_leaves, takes_self=True))
     """The states that a thread can be in, by their dotted names: those that hold no others."""
 
     @property
@@ -51,11 +56,6 @@ class Parts:
     def children_of(self, parent: State | None) -> tuple[State, ...]:
         """The states that stand in this one, or in none."""
         return tuple(state for state in self.states.values() if state.parent is parent)
-
-    @leaves.default
-    def _leaves(self) -> Mapping[str, State]:
-        parents = {state.parent for state in self.states.values()}
-        return {state.dotted: state for state in self.states.values() if state not in parents}
 
     def method(self, name: str) -> Method:
         found: Method = inspect.getattr_static(self.machine, name)

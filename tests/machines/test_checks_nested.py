@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from types import new_class
 from typing import Any, Generic, TypeVar
 
@@ -341,7 +342,7 @@ class TestWhatHandlersFire:
                 go = a.to(end).on_signal()
                 stop = a.to(end).on_cancel()
 
-                @any_type(stop).received
+                @any_type(stop).received  # type: ignore[untyped-decorator]
                 def stopped(self, data: Data, why: Data) -> Accept:
                     return self.stop()
 
@@ -379,7 +380,7 @@ class TestAbstractMachines:
         for given in ({"version": 2}, {"name": "desk"}):
             refused(
                 "Desk: it is abstract, and the store never sees it; give name= and version= to the machines",
-                lambda given=given: new_class("Desk", (Machine[Data],), {"abstract": True, **given}),
+                partial(new_class, "Desk", (Machine[Data],), {"abstract": True, **given}),
             )
 
     def test_its_calls_are_checked(self) -> None:
