@@ -5,7 +5,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any, assert_type
+from typing import Annotated, Any, Generic, assert_type
+
+from typing_extensions import TypeVar
 
 from perdure.machines import (
     Absent,
@@ -13,6 +15,7 @@ from perdure.machines import (
     Append,
     ArtifactRef,
     Call,
+    Cancellation,
     Conversation,
     Ephemeral,
     Failure,
@@ -24,9 +27,14 @@ from perdure.machines import (
     Namespace,
     Position,
     Retry,
+    Spent,
     State,
     Step,
     Unknown,
+    anywhere,
+    definition,
+    diagram,
+    dot,
     effect,
     present,
     read,
@@ -197,6 +205,81 @@ class Careful(Summarise, version=2):
 
 
 @record
+class Question:
+    words: str
+
+
+class Reviewing(Summarise):
+    """States in a state, and every kind of event."""
+
+    talk = State()
+    asking = State(parent=talk, initial=True)
+    resting = State(parent=talk)
+
+    begin = Summarise.loading.to(talk)
+    ask = asking.to(resting, when=Brief.ready).on_choice(Question)
+    leave = talk.to(Summarise.done).on_choice()
+    settled = talk.to(Summarise.done) | anywhere.to(Summarise.rejected)
+    stop = anywhere.to(Summarise.rejected).on_cancel()
+    spent = talk.to(Summarise.rejected).on_budget()
+    wake = resting.to(asking).on_signal(Question)
+    broken = anywhere.to(Summarise.rejected, when=Brief.ready).on_failure()
+
+    @asking.handler
+    async def talk_on(self, data: Brief, step: Step[Deps]) -> Fire:
+        return self.settled(draft="said")
+
+    @ask.received
+    def asked(self, data: Brief, question: Question) -> Accept:
+        return self.ask(draft=question.words)
+
+    @leave.received
+    def left(self, data: Brief, nothing: None) -> Accept:
+        return self.leave()
+
+    @stop.received
+    def halt(self, data: Brief, why: Cancellation) -> Accept:
+        assert_type(why.reason, str)
+        return self.stop(approved_by=why.by)
+
+    @spent.received
+    def stopped_short(self, data: Brief, limit: Spent) -> Accept:
+        assert_type(limit.used, float)
+        return self.spent(notes=[Note(text=limit.limit)])
+
+
+D = TypeVar("D")
+X = TypeVar("X", contravariant=True, default=object)
+
+
+class Desk(Machine[D, X], Generic[D, X], abstract=True, calls=[today]):
+    """What several machines share."""
+
+    failed = State(final=True)
+    broken = anywhere.to(failed).on_failure()
+    stop = anywhere.to(failed).on_cancel()
+
+    @broken.received
+    def note(self, data: D, failure: Failure) -> Accept:
+        return self.broken(draft=failure.message)
+
+
+class Claims(Desk[Brief, Deps]):
+    """Takes the base's data and dependencies, typed."""
+
+    start = State(initial=True)
+    go = start.to(Desk.failed)
+
+    @start.handler
+    async def run(self, data: Brief, step: Step[Deps]) -> Fire:
+        return self.go(draft=data.customer_id)
+
+    @Desk.stop.received
+    def stopped(self, data: Brief, why: Cancellation) -> Accept:
+        return self.stop(approved_by=why.by)
+
+
+@record
 class Empty: ...
 
 
@@ -213,7 +296,8 @@ class Plain(Machine[Empty], calls=[today]):
         return self.go()
 
 
-runtime = Runtime(machines=[Summarise, Careful, Plain], deps=Deps(url=""))
+runtime = Runtime(machines=[Summarise, Careful, Plain, Claims], deps=Deps(url=""))
+drawn = diagram(Summarise, path=[("loading", "loaded", "drafting")]) + dot(definition(Summarise))
 
 
 async def main(answer: Mapping[str, Any]) -> None:
@@ -223,3 +307,5 @@ async def main(answer: Mapping[str, Any]) -> None:
     await thread.signal(Summarise.nudge, id="nudge-1")
     ended = await thread.result()
     assert_type(ended.data, Brief)
+    claims = await runtime.start(Claims, Brief(customer_id="cust_42"), thread_id="cust_42/claims")
+    assert_type(claims, Thread[Claims, Brief])

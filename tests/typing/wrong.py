@@ -10,13 +10,16 @@ import asyncio
 from right import (
     Approval,
     Brief,
+    Claims,
     Customer,
     CustomerFacts,
     Deps,
     Empty,
     Plain,
+    Question,
     Receipt,
     Rejection,
+    Reviewing,
     Summarise,
     customers,
     draft_summary,
@@ -31,6 +34,7 @@ from perdure.machines import (
     Accept,
     ArtifactRef,
     Call,
+    Cancellation,
     Failure,
     Fire,
     Found,
@@ -39,6 +43,9 @@ from perdure.machines import (
     State,
     Step,
     Unknown,
+    anywhere,
+    diagram,
+    dot,
     effect,
     read,
 )
@@ -160,6 +167,56 @@ class Wrong(Machine[Brief, Deps], calls=[plain_function]):  # WRONG
         return self.gave_up(error=failure.error)  # WRONG from 3.13
 
 
+class Nested(Machine[Brief, Deps]):
+    outer = State(initial=True)
+    inner = State(parent="outer", initial=True)  # WRONG
+    last = State(final=True)
+
+    out = anywhere.to("last")  # WRONG
+    guarded = anywhere.to(last, when=Brief.reday)  # WRONG
+    waits = anywhere.on_signal()  # WRONG
+    pick = inner.to(last).on_choice(Question)
+    by_value = inner.to(last).on_choice("Question")  # WRONG
+    stop = anywhere.to(last).on_cancel()
+    reasoned = anywhere.to(last).on_cancel(ValueError)  # WRONG
+    spent = outer.to(last).on_budget("tokens")  # WRONG
+    limit = outer.to(last).on_budget()
+
+    @anywhere.handler  # WRONG
+    async def everywhere(self, data: Brief, step: Step[Deps]) -> Fire:
+        raise NotImplementedError
+
+    @inner.handler
+    async def chooses(self, data: Brief, step: Step[Deps]) -> Fire:
+        return self.pick(draft="a")  # WRONG
+
+    @inner.handler
+    async def cancels(self, data: Brief, step: Step[Deps]) -> Fire:
+        return self.stop()  # WRONG
+
+    @pick.received  # WRONG
+    def other_choice(self, data: Brief, payload: Rejection) -> Accept:
+        return self.pick()
+
+    @pick.received
+    def picked(self, data: Brief, question: Question) -> Accept:
+        return self.pick(words=question.words)  # WRONG from 3.13
+
+    @stop.received  # WRONG
+    def other_reason(self, data: Brief, why: Failure) -> Accept:
+        return self.stop()
+
+    @stop.received
+    def reasons(self, data: Brief, why: Cancellation) -> Accept:
+        return self.stop(draft=why.cause)  # WRONG
+
+    @limit.received  # WRONG
+    def other_limit(self, data: Brief, why: Cancellation) -> Accept:
+        return self.limit()
+
+
+diagram(Brief)  # WRONG
+dot(Summarise, path=["loading"])  # WRONG
 Retry(attempts="3")  # WRONG
 Retry(3)  # WRONG
 brief = Brief(customer_id="a", transitions=3)  # WRONG
@@ -181,5 +238,8 @@ async def outside(plain: Thread[Plain, Empty]) -> None:
     await thread.signal(Summarise.loaded, id="a")  # WRONG
     await thread.signal("approve", Approval(by="a"), id="a")  # WRONG
     await plain.signal(Summarise.approve, Approval(by="a"), id="a")  # WRONG
+    await thread.signal(Reviewing.ask, Question(words=""), id="a")  # WRONG
+    await thread.signal(Reviewing.stop, id="a")  # WRONG
+    await runtime.start(Claims, Empty(), thread_id="a")  # WRONG
     ended = await thread.result()
     print(ended.data.custmer_id)  # WRONG
