@@ -1,5 +1,6 @@
 """The definition language: states, events, fields and reducers, declared calls, and what handlers see."""
 
+from ._budget import Budget, Cost
 from ._calls import (
     ABSENT,
     UNKNOWN,
@@ -46,24 +47,31 @@ from ._record import (
     ToolCall,
     present,
     record,
+    replace,
     runtime_owned,
 )
 from ._states import Accept, Cancellation, Failure, Fire, Of, Retry, Signal, Spent, State, anywhere
 from ._step import Namespace, Step, StepArtifacts, StepMemory
+from ._transcript import BadTranscript, from_openai, to_openai
+from ._transcript_anthropic import AnthropicMessages, from_anthropic, to_anthropic
 
 __all__ = [
     "ABSENT",
     "UNKNOWN",
     "Absent",
     "Accept",
+    "AnthropicMessages",
     "Append",
     "ArtifactRef",
     "BadCall",
+    "BadTranscript",
     "BadUpdate",
+    "Budget",
     "Call",
     "Cancellation",
     "Codec",
     "Conversation",
+    "Cost",
     "DataPlan",
     "Declared",
     "Definition",
@@ -110,8 +118,13 @@ __all__ = [
     "diagram",
     "dot",
     "effect",
+    "from_anthropic",
+    "from_openai",
     "present",
     "read",
     "record",
+    "replace",
     "runtime_owned",
+    "to_anthropic",
+    "to_openai",
 ]

@@ -72,7 +72,12 @@ def _fresh_defaults(cls: type, fields: list[attrs.Attribute[Any]]) -> list[attrs
 
 @attrs.frozen
 class Append:
-    """Marks a ``Sequence`` field that accumulates: an update gives the items to append."""
+    """Marks a ``Sequence`` field that accumulates: an update gives the items to append.
+
+    With ``keep`` only so many of them, the newest, stay.
+    """
+
+    keep: int | None = attrs.field(default=None, kw_only=True)
 
 
 @attrs.frozen
@@ -100,6 +105,23 @@ class Ephemeral:
 @attrs.frozen
 class Conversation:
     """Marks the one ``Sequence[Message]`` that lives with the session. An update gives messages to append."""
+
+
+@attrs.frozen
+class Replaced:
+    """What ``replace`` makes of a value, until the update that it stands in is merged."""
+
+    value: Any
+
+
+def replace(value: T, /) -> T:
+    """The value itself as an update, past the field's reducer: ``self.tidied(notes=replace([summary]))``.
+
+    An ``Append()`` field then holds these items alone, a cost field this amount. It stands for a whole update
+    and nowhere within one; a ``Conversation()`` cannot be replaced.
+    """
+    made: Any = Replaced(value)
+    return made  # type: ignore[no-any-return]
 
 
 def present(value: T | None, /) -> T:
@@ -138,7 +160,7 @@ class Message:
     """One message of a conversation, in the form that the transcripts of model providers share."""
 
     role: str
-    """``system``, ``user``, ``assistant`` or ``tool``."""
+    """``system`` (or ``developer``), ``user``, ``assistant`` or ``tool``."""
     content: str
     name: str | None = None
     """Who speaks, where a role has several speakers; the tool's name in its answer."""
@@ -148,3 +170,5 @@ class Message:
     """In a tool's answer: the call that it answers."""
     tool_failed: bool = False
     """In a tool's answer: the content is an error."""
+    refused: bool = False
+    """In an assistant's answer: the content says why it does not do what was asked."""
