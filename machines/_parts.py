@@ -157,6 +157,8 @@ def _check_names(parts: Parts, lineage: Sequence[type[Any]]) -> None:
             )
         if name.startswith("_"):
             raise DefinitionError(f"{parts.label}.{name}: a {kind}'s name does not begin with an underscore")
+        if not name.isidentifier():
+            raise DefinitionError(f"{parts.label}.{name}: a {kind}'s name is one that code can use")
     _check_hidden(parts, lineage)
     for name, state in _pairs(parts.handlers):
         if parts.state_name(state) is None:

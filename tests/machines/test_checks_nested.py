@@ -405,3 +405,9 @@ class TestAbstractMachines:
             "Claims: its data ~D is not a class; say class Claims(Desk[YourRecord])",
             lambda: new_class("Claims", (Desk,)),
         )
+
+
+def test_a_name_with_a_dot_in_it_is_not_one() -> None:
+    refused(
+        "M.a.b: a state's name is one that code can use", lambda: made(base(), **{"a.b": State(final=True)})
+    )
