@@ -131,11 +131,7 @@ def _check_taken(parts: Parts, arrows: Sequence[Row], leaves: Mapping[str, Rows]
         if (event, scope) in taken:
             continue
         where, around = f"{parts.label}.{event}", f"in {scope}" if scope else "that is not final"
-        inside = [
-            leaf
-            for name, leaf in parts.leaves.items()
-            if not leaf.final and (not scope or name.startswith(f"{scope}."))
-        ]
+        inside = [leaf for name, leaf in parts.leaves.items() if not scope or name.startswith(f"{scope}.")]
         if parts.events[event].kind in WORK and not any(parts.handlers_of(leaf) for leaf in inside):
             raise DefinitionError(
                 f"{where}: it is for a handler's work, and no state {around} has a handler; give one a "

@@ -24,7 +24,7 @@ def event_doc(parts: Parts, event: Event, receiver: str | None) -> str:
 def _texts(parts: Parts, event: Event, receiver: str | None) -> Iterator[str | None]:
     if receiver is not None:
         yield inspect.getdoc(parts.method(receiver))
-    holder = next(klass for klass in reversed(parts.lineage) if vars(klass).get(event.name) is event)
+    holder = next(klass for klass in parts.lineage if vars(klass).get(event.name) is event)
     yield strings_under(holder).get(event.name)
     yield _class_doc(event.payload)
     for arrow in event.arrows:
