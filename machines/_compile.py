@@ -14,7 +14,7 @@ from ._check_rows import WORK, check_arrows, check_rows, innermost_first
 from ._checks import check_calls, check_choice, check_events, check_identity, check_states
 from ._codec import codec
 from ._data import DataPlan
-from ._docs import event_doc
+from ._docs import event_docs
 from ._parts import Parts, collect
 from ._plan import Definition, EventPlan, FailurePlan, HandlerPlan, Row, StatePlan, TimeoutPlan
 from ._states import After, Event, Guard, Kind, OnFailure, Retry, State
@@ -53,7 +53,7 @@ def compile_machine(
         initial=table.entered[initial],
         states={name: _state(parts, name, rows[name], machine()) for name in rows},
         composites={name: leaf for name, leaf in table.entered.items() if name not in rows},
-        events={event: _event(parts, event, machine()) for event in parts.events},
+        events={event: _event(parts, event, doc, machine()) for event, doc in event_docs(parts).items()},
         calls=check_calls(parts.label, calls),
         budget=None,
     )
@@ -131,7 +131,7 @@ def _named(events: Sequence[Event], kind: Kind) -> tuple[str, ...]:
     return tuple(event.name for event in events if event.kind == kind)
 
 
-def _event(parts: Parts, name: str, machine: Machine[Any, Any]) -> EventPlan:
+def _event(parts: Parts, name: str, doc: str, machine: Machine[Any, Any]) -> EventPlan:
     event = parts.events[name]
     receiver = parts.receiver_of(name)
     payload = None if event.payload is None else codec(event.payload, f"{parts.label}.{name} (its payload)")
@@ -142,7 +142,7 @@ def _event(parts: Parts, name: str, machine: Machine[Any, Any]) -> EventPlan:
         kind=event.kind,
         payload=payload,
         receiver=None if receiver is None else getattr(machine, receiver),
-        doc=event_doc(parts, event, receiver),
+        doc=doc,
     )
 
 

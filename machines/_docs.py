@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ._parts import Parts
@@ -15,17 +15,30 @@ _OTHERS = {*sys.stdlib_module_names, "perdure"}
 """Whose classes say nothing of the event that brings one."""
 
 
-def event_doc(parts: Parts, event: Event, receiver: str | None) -> str:
-    """The first that there is: the receiver's docstring, the string under the event in the class body, the
-    docstring of the payload's class, the guard's."""
-    return next((text for text in _texts(parts, event, receiver) if text), "")
+def event_docs(parts: Parts) -> Mapping[str, str]:
+    """By event, the first that there is: the receiver's docstring, the string under the event in the class
+    body, the docstring of the payload's class, the guard's; otherwise ""."""
+    under = _under(parts)
+    return {
+        name: next((text for text in _texts(parts, event, under) if text), "")
+        for name, event in parts.events.items()
+    }
 
 
-def _texts(parts: Parts, event: Event, receiver: str | None) -> Iterator[str | None]:
+def _under(parts: Parts) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for klass in parts.lineage:
+        own = {name for name, value in vars(klass).items() if isinstance(value, Event)}
+        if own:  # a source is read only where it can tell something: that costs more than all other checks
+            found |= {name: text for name, text in strings_under(klass).items() if name in own}
+    return found
+
+
+def _texts(parts: Parts, event: Event, under: Mapping[str, str]) -> Iterator[str | None]:
+    receiver = parts.receiver_of(event.name)
     if receiver is not None:
         yield inspect.getdoc(parts.method(receiver))
-    holder = next(klass for klass in parts.lineage if vars(klass).get(event.name) is event)
-    yield strings_under(holder).get(event.name)
+    yield under.get(event.name)
     yield _class_doc(event.payload)
     for arrow in event.arrows:
         if arrow.guard is not None:
