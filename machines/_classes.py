@@ -1,4 +1,4 @@
-"""Shapes of records: frozen attrs classes and frozen dataclasses."""
+"""Shapes of records: frozen attrs classes, frozen dataclasses and frozen pydantic models."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 from cattrs.preconf.msgspec import make_converter
 
 from ._containers import from_bytes, to_bytes
+from ._pydantic import ModelField, fault_of, is_frozen_model, is_model, model_fields, model_types, put_back
 from ._record import OWNED
 from ._shape import Misfit, Parts, Refused, Schemas, Shape, describe, identity
 
@@ -26,36 +27,76 @@ class Member:
 
 
 def is_class_of_fields(type_: Any) -> bool:
-    return isinstance(type_, type) and (attrs.has(type_) or dataclasses.is_dataclass(type_))
+    return isinstance(type_, type) and (
+        attrs.has(type_) or dataclasses.is_dataclass(type_) or is_model(type_)
+    )
+
+
+@attrs.frozen(kw_only=True)
+class DataclassField:
+    """A dataclass's field as one of an attrs class looks."""
+
+    name: str
+    alias: str
+    default: Any
+    init: bool
+    metadata: Mapping[Any, Any]
+
+
+def class_fields(class_: Any) -> Sequence[Any]:
+    """The fields of a class, each with what an attrs field says of itself; ``Refused`` for one that could not
+    be given again when its object is read back."""
+    if attrs.has(class_):
+        return attrs.fields(class_)
+    if is_model(class_):
+        return model_fields(class_)
+    if hasattr(class_, "__pydantic_fields__"):
+        raise Refused(f"{class_.__name__} is pydantic's dataclass: make it a BaseModel, or a plain dataclass")
+    for name, field in class_.__dataclass_fields__.items():
+        if field._field_type is dataclasses._FIELD_INITVAR:  # type: ignore[attr-defined] # pyright: ignore
+            raise Refused("an InitVar is not kept, and so cannot be given again: make it a field", f".{name}")
+    return [_dataclass_field(field) for field in dataclasses.fields(class_)]
+
+
+def _dataclass_field(field: dataclasses.Field[Any]) -> DataclassField:
+    default = attrs.NOTHING if field.default is dataclasses.MISSING else field.default
+    if field.default_factory is not dataclasses.MISSING:
+        default = attrs.Factory(field.default_factory)
+    if hasattr(default, "metadata") and OWNED in default.metadata:
+        raise Refused(
+            "runtime_owned() is a field of a @record alone: make the data one, or drop it", f".{field.name}"
+        )
+    return DataclassField(
+        name=field.name, alias=field.name, default=default, init=field.init, metadata=field.metadata
+    )
 
 
 def members_of(type_: Any) -> list[Member]:
     """The fields of a record class, what a generic one stands for put in; ``Refused`` if it is no record."""
     class_ = get_origin(type_) or type_
     if not is_frozen(class_):
-        raise Refused(f"{class_.__name__} can be changed in place: make it a @record")
+        way = "give it model_config = ConfigDict(frozen=True)" if is_model(class_) else "make it a @record"
+        raise Refused(f"{class_.__name__} can be changed in place: {way}")
     types = field_types(type_)
-    fields = attrs.fields(class_) if attrs.has(class_) else dataclasses.fields(class_)
-    return [_member(class_, field, types) for field in fields]
+    return [_member(field, types) for field in class_fields(class_)]
 
 
-def _member(class_: type, field: Any, types: Mapping[str, Any]) -> Member:
+def _member(field: Any, types: Mapping[str, Any]) -> Member:
     if OWNED in field.metadata:
         raise Refused("the runtime owns fields of a machine's data alone", f".{field.name}")
     if not field.init:
         raise Refused("it is not set by the constructor: make it a derived property", f".{field.name}")
     if field.name not in types:
         raise Refused("it has no annotation", f".{field.name}")
-    nothing: tuple[Any, ...] = (attrs.NOTHING, dataclasses.MISSING)
-    factory = getattr(field, "default_factory", dataclasses.MISSING)
-    required = field.default in nothing and factory is dataclasses.MISSING
-    return Member(name=field.name, type=types[field.name], required=required)
+    if isinstance(field, ModelField) and field.alias != field.name:
+        raise Refused(f"its alias {field.alias!r} is a second name: drop it", f".{field.name}")
+    return Member(name=field.name, type=types[field.name], required=field.default is attrs.NOTHING)
 
 
 def of_class(type_: Any, name: str, members: Mapping[str, Shape], required: Sequence[str]) -> Shape:
     """The shape of a record class, or of a generic one with its parameters, from those of its fields."""
     class_ = get_origin(type_) or type_
-    as_dict, load = _converters(type_, class_, members)
+    as_dict, load = (_model_converters if is_model(class_) else _converters)(type_, class_, members)
 
     def parts_of(value: Any) -> Parts:
         return [(f".{field}", shape, getattr(value, field)) for field, shape in members.items()]
@@ -121,6 +162,37 @@ def _converters(
     return as_dict, load
 
 
+def _model_converters(
+    type_: Any, class_: Any, members: Mapping[str, Shape]
+) -> tuple[Callable[[Any], dict[str, Any]], Callable[..., Any]]:
+    sames = {name: shape.same for name, shape in members.items() if not shape.is_leaf}
+
+    def as_dict(value: Any) -> dict[str, Any]:
+        if type(value) is not class_:
+            raise Misfit(f"{describe(value)} is no {class_.__name__}")
+        held = vars(value)
+        return {name: shape.dump(held[name]) for name, shape in members.items()}
+
+    def load(plain: Any, _: Any = None) -> Any:
+        if plain.__class__ is not dict:
+            raise Misfit(f"expected an object for {class_.__name__}, found {describe(plain)}")
+        unknown = next((name for name in plain if name not in members), None)
+        if unknown is not None:
+            raise Misfit(f"{class_.__name__} has no field {unknown!r}")
+        given = {name: members[name].load(part, None) for name, part in plain.items()}
+        try:
+            value = class_(**given)
+        except Exception as error:
+            path, reason = fault_of(error) or ("", f"{type(error).__name__}: {error}")
+            raise Misfit(f"{class_.__name__}{path}: {reason}") from error
+        put_back(value, given, sames)
+        if len(plain) == len(members):
+            return value
+        return load(from_bytes(to_bytes(as_dict(value))))
+
+    return as_dict, load
+
+
 def _encoder_takes(class_: type, members: Mapping[str, Shape]) -> bool:
     """Whether the encoder writes the object as it is: it sees attrs fields, and leaves out private ones."""
     slotted = not getattr(class_, "__dictoffset__", 0)
@@ -154,6 +226,8 @@ def _schema(members: Mapping[str, Shape], required: Sequence[str], schemas: Sche
 
 
 def is_frozen(class_: Any) -> bool:
+    if is_model(class_):
+        return is_frozen_model(class_)
     parameters: Any = getattr(class_, "__dataclass_params__", None)
     if parameters is not None:
         return bool(parameters.frozen)
@@ -171,6 +245,8 @@ def is_frozen(class_: Any) -> bool:
 def field_types(type_: Any) -> dict[str, Any]:
     """The types of a class's fields by name, with what its bases and parameters stand for put in."""
     class_ = get_origin(type_) or type_
+    if is_model(class_):
+        return model_types(class_)
     parameters: tuple[Any, ...] = getattr(class_, "__parameters__", ())
     applied: dict[Any, Any] = dict(zip(parameters, get_args(type_), strict=False))
     types: dict[str, Any] = {}
