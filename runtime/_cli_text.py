@@ -10,9 +10,6 @@ from datetime import datetime
 from typing import Any, TextIO
 
 from attrs import frozen
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 UNSAFE = frozenset(("Cc", "Cf", "Cs", "Co", "Zl", "Zp"))
 """Unicode categories that move the cursor, reorder a line or cannot be seen: always written as escapes."""
@@ -67,6 +64,8 @@ class Output:
     """Writes to the terminal with colours, and to everything else without."""
 
     def __init__(self, *, as_json: bool, stream: TextIO | None = None) -> None:
+        from rich.console import Console  # put off, as all of rich: `--help` needs none of it
+
         self.as_json = as_json
         self.console = Console(
             file=stream or sys.stdout, markup=False, highlight=False, emoji=False, soft_wrap=True
@@ -74,6 +73,8 @@ class Output:
 
     def line(self, *parts: object) -> None:
         """One line; what a part is but ``Styled`` is shown as text."""
+        from rich.text import Text
+
         line = Text()
         for part in parts:
             text, style = (part.text, part.style) if isinstance(part, Styled) else (part, "")
@@ -86,6 +87,8 @@ class Output:
 
     def pretty(self, value: object) -> None:
         """A JSON value for people, over several lines."""
+        from rich.text import Text
+
         self.console.print(Text(as_json(value, indent=2)))
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -95,6 +98,9 @@ class Output:
             for row in [head, *cells]:
                 self.console.file.write("\t".join(row) + "\n")
             return
+        from rich.table import Table
+        from rich.text import Text
+
         table = Table(box=None, header_style="bold", pad_edge=False)
         for name in head:
             table.add_column(name, overflow="fold")

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from attrs import frozen
 
-from perdure.machines import Definition, StatePlan, Unreadable
+from perdure.machines import ITEMS, Definition, Span, StatePlan, Unreadable
 from perdure.stores import (
     Address,
     Claim,
@@ -99,36 +99,41 @@ async def stored_data(store: Store, row: ThreadRow) -> dict[str, Any]:
 
 
 class _StoredData:
-    """Fields as the newest snapshot and the deltas after it have them; those of items by where they begin."""
+    """Fields as the newest snapshot and the deltas after it have them; those of items by where they lie."""
 
     def __init__(self, base: int) -> None:
         self._base = base
         self._values: dict[str, Any] = {}
-        self._first: dict[str, int] = {}
+        self._spans: dict[str, Span] = {}
 
     def take(self, n: int, body: Body) -> None:
         if n == self._base and body.base is None:
             raise ValueError(f"log row {n} holds no snapshot")
         for name, value in (body.base or {}).items():
-            self._values[name] = msgspec.json.decode(value)
+            if name == ITEMS:
+                self._spans = msgspec.json.decode(value, type=dict[str, Span])
+            else:
+                self._values[name] = msgspec.json.decode(value)
         for name, change in (body.delta or {}).items():
             op, what = msgspec.json.decode(change)
             if op == "s":
                 self._values[name] = what
-            elif op == "r":
-                self._values.pop(name, None)
-                self._first[name] = n
-            elif name not in self._values:
-                self._first.setdefault(name, n)
+            else:
+                self._span(n, name, op, what)
+
+    def _span(self, n: int, name: str, op: str, what: Any) -> None:
+        before = Span(n, 0, 0) if op == "r" else self._spans.get(name, Span(n, 0, 0))
+        count, shown = what if op == "t" else (what, before.shown + what)
+        self._spans[name] = Span(before.first if before.stored else n, before.stored + count, shown)
 
     def values(self, items: list[tuple[int, dict[str, list[Any]]]]) -> dict[str, Any]:
-        lists: dict[str, list[Any]] = {}
+        lists: dict[str, list[Any]] = {name: [] for name in self._spans}
         for n, row in items:
             for name, more in row.items():
-                first = self._first[name] if name in self._first else self._values[name][0]
-                if n >= first:
-                    lists.setdefault(name, []).extend(more)
-        return {**self._values, **lists}
+                if name in self._spans and n >= self._spans[name].first:
+                    lists[name] += more
+        shown = {name: lists[name][span.stored - span.shown :] for name, span in self._spans.items()}
+        return {**self._values, **shown}
 
 
 async def pending_signals(store: Store, address: Address) -> list[InboxRow]:
@@ -191,7 +196,7 @@ async def history(store: Store, row: ThreadRow) -> AsyncIterator[StepSeen]:
             yield _seen(row, log, state, body.event, body.dest, gathered)
             state, gathered = body.dest or state, []
     if gathered and last is not None:
-        ended = next((RESERVED_EVENTS[e["k"]] for e in gathered if e["k"] in RESERVED_EVENTS), None)
+        ended = next((RESERVED_EVENTS[e["k"]] for e in gathered if e.get("k") in RESERVED_EVENTS), None)
         yield _seen(row, last, state, ended, None if ended is None else state, gathered)
 
 

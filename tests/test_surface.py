@@ -74,4 +74,12 @@ def test_import_perdure_loads_next_to_nothing() -> None:
 def test_only_the_command_line_loads_what_draws() -> None:
     loaded = loaded_by("from perdure import Runtime, Machine")
     assert not {name.partition(".")[0] for name in loaded} & {"typer", "rich", "click"}
-    assert set(HEAVY) <= {name.partition(".")[0] for name in loaded_by("import perdure.runtime._cli")}
+    drawing = loaded_by(
+        "import typer, perdure.runtime._cli_run, perdure.runtime._cli_text as t; t.Output(as_json=0)"
+    )
+    assert set(HEAVY) <= {name.partition(".")[0] for name in drawing}
+
+
+def test_help_waits_for_no_engine() -> None:
+    loaded = {name.partition(".")[0] for name in loaded_by("import perdure.runtime._cli")}
+    assert loaded & set(HEAVY) == {"typer"}
