@@ -24,7 +24,8 @@ def guard_name(parts: Parts, data: DataPlan[Any], event: str, guard: Guard) -> s
                 if value is guard:
                     return name
         raise DefinitionError(
-            f"{where}: its guard is a property of another class than {parts.data_class.__name__}"
+            f"{where}: its guard is a property of another class than {parts.data_class.__name__}; use one of "
+            "the machine's own data"
         )
     if not callable(guard) or inspect.iscoroutinefunction(guard) or not takes(guard, 1):
         raise DefinitionError(
@@ -34,7 +35,8 @@ def guard_name(parts: Parts, data: DataPlan[Any], event: str, guard: Guard) -> s
     for name in attributes_read(guard):
         if name not in data.fields and not hasattr(parts.data_class, name):
             raise DefinitionError(
-                f"{where}: its guard reads {name!r}, which {parts.data_class.__name__} has not"
+                f"{where}: its guard reads {name!r}, which {parts.data_class.__name__} has not; it has "
+                f"{', '.join(data.fields)}"
             )
     return str(getattr(guard, "__name__", type(guard).__name__))
 
@@ -118,9 +120,13 @@ def _check_accepted(
 
 def _check_updates(where: str, fields: Iterable[str], positional: bool, data: DataPlan[Any]) -> None:
     if positional:
-        raise DefinitionError(f"{where}: updates are given by field name")
+        raise DefinitionError(
+            f"{where}: updates are given by field name, as in {next(iter(data.fields), 'field')}=..."
+        )
     for name in fields:
         if name not in data.fields:
             raise DefinitionError(f"{where}: {name!r} is not a stored field; it has {', '.join(data.fields)}")
         if data.fields[name].kind == "owned":
-            raise DefinitionError(f"{where}: {name!r} is owned by the runtime, which alone writes it")
+            raise DefinitionError(
+                f"{where}: {name!r} is owned by the runtime, which alone writes it; leave it out"
+            )

@@ -58,9 +58,15 @@ def _depth(scope: str) -> int:
 def _check_final(parts: Parts, state: str, rows: Rows) -> None:
     where = f"{parts.label}.{state}"
     if handlers := parts.handlers_of(parts.leaves[state]):
-        raise DefinitionError(f"{where}: a final state runs nothing, but {handlers[0]} is declared for it")
+        raise DefinitionError(
+            f"{where}: a final state runs nothing, but {handlers[0]} is declared for it; do the work "
+            "in a state before it, or take final= away"
+        )
     for event in rows:
-        raise DefinitionError(f"{where}: a final state is left by nothing, but {event} leads out of it")
+        raise DefinitionError(
+            f"{where}: a final state is left by nothing, but {event} leads out of it; take that "
+            "transition or final= away"
+        )
 
 
 def _check_leaving(parts: Parts, state: str, rows: Rows) -> None:
@@ -99,8 +105,9 @@ def _check_order(parts: Parts, state: str, rows: Rows) -> None:
         for sooner, later in ((first, second), (second, first)):
             if _forestalls(rows, sooner, later, sooner is first) and _always(rows[sooner.name]):
                 raise DefinitionError(
-                    f"{parts.label}.{later.name}: {sooner.name} takes {state} before it in every case; "
-                    "put the narrower or earlier one first, or guard the other"
+                    f"{parts.label}.{later.name}: {sooner.name} takes {state} before it in every case, so "
+                    f"that it never comes; guard {sooner.name} (when=), put {later.name} first if it is the "
+                    "narrower one, or take one of them out"
                 )
 
 

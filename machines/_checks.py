@@ -34,7 +34,7 @@ def check_states(parts: Parts) -> str:
         raise DefinitionError(f"{label}: no state is the initial one; mark one with State(initial=True)")
     if len(initial) > 1:
         raise DefinitionError(
-            f"{label}: {' and '.join(initial)} are both initial; a thread starts in one state"
+            f"{label}: {' and '.join(initial)} are both initial; a thread starts in one state: mark only that"
         )
     return initial[0]
 
@@ -81,7 +81,8 @@ def _check_composite(parts: Parts, state: State, children: Sequence[State]) -> N
         )
     if len(initial) > 1:
         raise DefinitionError(
-            f"{where}: {' and '.join(initial)} are both initial in it; a thread enters one of them"
+            f"{where}: {' and '.join(initial)} are both initial in it; a thread enters one of them: mark "
+            "only that"
         )
 
 
@@ -135,7 +136,9 @@ def check_events(parts: Parts) -> None:
                 if state is not None and parts.state_name(state) is None:
                     raise DefinitionError(f"{where}: {_unknown(parts, state)}")
         if isinstance(event, After) and not _over_zero(event.delay):
-            raise DefinitionError(f"{where}: after() takes a timedelta over zero, not {event.delay!r}")
+            raise DefinitionError(
+                f"{where}: after() takes a timedelta over zero, as in timedelta(days=1), not {event.delay!r}"
+            )
         if isinstance(event, OnFailure):
             for wrong in not_errors(event.errors):
                 raise DefinitionError(f"{where}: on_failure() takes exception classes, not {wrong}")
@@ -165,7 +168,7 @@ def check_choice(where: str, payload: Codec[Any] | None) -> None:
 
 def _unknown(parts: Parts, state: State) -> str:
     if state.name in parts.states:
-        return f"its state {state.name!r} is not the one that the class now has under this name"
+        return f"its state {state.name!r} is not the one that the class now has under this name; rename one"
     if state.name:
         return f"the state {state.name!r} is not one of this machine; transitions lead between its own states"
     return (

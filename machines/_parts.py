@@ -174,7 +174,10 @@ def _pairs(marked: Mapping[str, tuple[Any, ...]]) -> Iterator[tuple[str, Any]]:
 
 def _lost(kind: str, name: str) -> str:
     if name:
-        return f"the {kind} {name!r} that it is declared for is not one of this machine"
+        return (
+            f"the {kind} {name!r} that it is declared for is not one of this machine; declare it for one "
+            "of its own"
+        )
     return f"the function hides the {kind} that it is declared for; give the function a name of its own"
 
 
