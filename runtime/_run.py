@@ -84,6 +84,8 @@ class Run:
         self._offered = asyncio.Event()
         self._ended_seen: dict[str, Micros] = {}
         self._see(claim.inbox)
+        if not self._inbox_stale:
+            self._see_all_before_the_claim()
 
     @property
     def address(self) -> Address:
@@ -414,10 +416,15 @@ class Run:
             self._see(page.rows)
             if not more:
                 self.looked_at = now
+                self._see_all_before_the_claim()
 
     def _see(self, rows: Any) -> None:
         for row in rows:
             self.ledger.inbox_seen = max(self.ledger.inbox_seen, row.number)
+
+    def _see_all_before_the_claim(self) -> None:
+        """What came before and is not pending was taken in: it must not make the thread due again."""
+        self.ledger.inbox_seen = max(self.ledger.inbox_seen, self.claim.thread.inbox)
 
     # --- parking ----------------------------------------------------------------------------------
 
