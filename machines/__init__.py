@@ -51,12 +51,14 @@ from ._record import (
     runtime_owned,
 )
 from ._states import Accept, Cancellation, Failure, Fire, Of, Retry, Signal, Spent, State, anywhere
+from ._stored import ITEMS, Span
 from ._step import Namespace, Step, StepArtifacts, StepMemory
 from ._transcript import BadTranscript, from_openai, to_openai
 from ._transcript_anthropic import AnthropicMessages, from_anthropic, to_anthropic
 
 __all__ = [
     "ABSENT",
+    "ITEMS",
     "UNKNOWN",
     "Absent",
     "Accept",
@@ -102,6 +104,7 @@ __all__ = [
     "Retry",
     "Row",
     "Signal",
+    "Span",
     "Spent",
     "State",
     "StatePlan",

@@ -147,6 +147,21 @@ def check_events(parts: Parts) -> None:
             raise DefinitionError(f"{where}: {' and '.join(receivers)} both receive it; keep one receiver")
 
 
+def check_budget(parts: Parts, budget: str | None) -> None:
+    """Limits and the events that they bring come together."""
+    events = [name for name, event in parts.events.items() if event.kind == "budget"]
+    if events and budget is None:
+        raise DefinitionError(
+            f"{parts.label}.{events[0]}: no limit brings it: give {parts.data_class.__name__} a field "
+            "budget: Budget = Budget(steps=...)"
+        )
+    if budget is not None and not events:
+        raise DefinitionError(
+            f"{parts.label}: nothing happens when a limit of {parts.data_class.__name__}.{budget} is "
+            "reached: add an event, as in used_up = anywhere.to(...).on_budget()"
+        )
+
+
 def check_choice(where: str, payload: Codec[Any] | None) -> None:
     """A choice is offered to models as a tool: in a name and with arguments that their APIs take."""
     name = where.rpartition(".")[2]

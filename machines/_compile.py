@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ._calls import Declared
 from ._check_methods import check_methods, guard_name
 from ._check_rows import WORK, check_arrows, check_rows, innermost_first
-from ._checks import check_calls, check_choice, check_events, check_identity, check_states
+from ._checks import check_budget, check_calls, check_choice, check_events, check_identity, check_states
 from ._codec import codec
 from ._data import DataPlan
 from ._docs import event_docs
@@ -44,6 +44,7 @@ def compile_machine(
     rows = {name: _live(parts, state, table.rows[name]) for name, state in parts.leaves.items()}
     check_rows(parts, arrows, rows, table.entered[initial])
     check_methods(parts, rows, data)
+    check_budget(parts, data.budget)
     return Definition(
         name=parts.label if name is None else name,
         version=version,
@@ -55,7 +56,7 @@ def compile_machine(
         composites={name: leaf for name, leaf in table.entered.items() if name not in rows},
         events={event: _event(parts, event, doc, machine()) for event, doc in event_docs(parts).items()},
         calls=check_calls(parts.label, calls),
-        budget=None,
+        budget=data.budget,
     )
 
 

@@ -10,21 +10,19 @@ from typing import Any, Generic, TypeVar, get_origin
 import attrs
 import msgspec
 
+from ._budget import Budget, no_such_cost, unknown_limit
 from ._codec import Codec
+from ._construct import Constructor
 from ._containers import to_bytes
 from ._errors import BadUpdate, NotStorable, Unreadable
 from ._fields import FieldPlan, plan_fields
+from ._record import Replaced
 from ._shape import Schemas, describe, reason_of
+from ._stored import ITEMS, Span, Stored
 
 D = TypeVar("D")
 
 Raw = msgspec.Raw
-Positions = dict[str, tuple[int, int]]
-
-_read_items = msgspec.json.Decoder(dict[str, list[Raw]]).decode
-_read_change = msgspec.json.Decoder(tuple[str, Raw]).decode
-_read_count = msgspec.json.Decoder(int).decode
-_read_position = msgspec.json.Decoder(tuple[int, int]).decode
 
 
 @attrs.frozen(kw_only=True)
@@ -36,12 +34,15 @@ class Merged(Generic[D]):
     live: D
     """The same with what ephemeral fields were given, for a next step in this process."""
     delta: dict[str, list[Any]]
-    """By field: ``["s", Raw]`` set, ``["a", k]`` appended k items (and ``["r", k]``: replaced by k items)."""
+    """By field: ``["s", Raw]`` set, ``["a", k]`` appended k items, ``["t", [k, shown]]`` appended k and only
+    the newest ``shown`` are left, ``["r", k]`` replaced by k items."""
     items: bytes | None
     """JSON: the appended items by field."""
+    items_from: int
+    """The log position from which on the data needs items."""
     messages: tuple[bytes, ...]
-    positions: Positions
-    """By append field: the log position of its first items, and how many it has."""
+    positions: Mapping[str, Span]
+    """By append field: where its items lie."""
     size: int
     """Bytes of the delta."""
 
@@ -51,7 +52,7 @@ class Loaded(Generic[D]):
     """Data read back, with ``positions`` as in ``Merged``."""
 
     data: D
-    positions: Positions
+    positions: Mapping[str, Span]
 
 
 @attrs.define
@@ -63,6 +64,7 @@ class _Changes:
     raws: dict[str, bytes] = attrs.field(factory=dict[str, bytes])
     items: dict[str, list[bytes]] = attrs.field(factory=dict[str, list[bytes]])
     messages: list[bytes] = attrs.field(factory=list[bytes])
+    replaced: set[str] = attrs.field(factory=set[str])
     lanes: dict[str, str] = attrs.field(factory=dict[str, str])
 
 
@@ -81,6 +83,9 @@ class DataPlan(Generic[D]):
         self._given = tuple(plan.name for plan in plans if plan.kind not in ("owned", "ephemeral"))
         self._take: Callable[[D], tuple[Any, ...]] = _taker(self._given)
         self._ephemeral = tuple(plan.name for plan in plans if plan.kind == "ephemeral")
+        self.budget = next((plan.name for plan in plans if plan.is_budget), None)
+        self._costs = tuple(plan.name for plan in plans if plan.is_cost)
+        self._constructor = Constructor(self.cls, self.fields, where)
         self._owned = tuple((plan.name, plan.owned) for plan in plans if plan.owned is not None)
 
     def started(self, data: D, owned: Mapping[str, object]) -> Merged[D]:
@@ -98,6 +103,7 @@ class DataPlan(Generic[D]):
             if plan.kind in ("append", "conversation"):
                 self._append(plan, value, (), changes, NotStorable)
             elif plan.codec is not None:
+                self._check_limits(plan, value, NotStorable)
                 changes.raws[name], changes.values[name] = plan.codec.roundtrip(value, f"{self.where}.{name}")
         return self._merged(data, changes, owned, 0, {}, NotStorable)
 
@@ -108,7 +114,7 @@ class DataPlan(Generic[D]):
         owned: Mapping[str, object],
         *,
         n: int,
-        positions: Mapping[str, tuple[int, int]],
+        positions: Mapping[str, Span],
     ) -> Merged[D]:
         """``data`` with the updates of each lane in order, for the commit at log position ``n``.
 
@@ -122,14 +128,17 @@ class DataPlan(Generic[D]):
                 self._update(self._field(lane, name), lane, value, data, changes)
         return self._merged(data, changes, owned, n, positions, BadUpdate)
 
-    def base(self, data: D, positions: Mapping[str, tuple[int, int]]) -> dict[str, Raw]:
-        """A snapshot of data that this plan returned: values by field, positions for append fields."""
+    def base(self, data: D, positions: Mapping[str, Span]) -> dict[str, Raw]:
+        """A snapshot of data that this plan returned: values by field, under ``ITEMS`` where items lie."""
         snapshot: dict[str, Raw] = {}
+        spans: dict[str, Span] = {}
         for name, plan in self.fields.items():
             if plan.kind == "append" and name in positions:
-                snapshot[name] = Raw(to_bytes(positions[name]))
+                spans[name] = positions[name]
             elif plan.kind == "plain" and plan.codec is not None:
                 snapshot[name] = Raw(plan.codec.snapshot(getattr(data, name)))
+        if spans:
+            snapshot[ITEMS] = Raw(to_bytes(spans))
         return snapshot
 
     def load(
@@ -144,9 +153,12 @@ class DataPlan(Generic[D]):
 
         ``Unreadable`` names the field that is not declared any more, is missing, or does not fit its type.
         """
-        stored = _Stored(self.fields, self.where)
+        stored = Stored(self.fields, self.where)
         for name, raw in base.items():
-            stored.take_base(name, raw)
+            if name == ITEMS:
+                stored.take_spans(raw)
+            else:
+                stored.take_value(name, raw)
         for n, delta in deltas:
             for name, change in delta.items():
                 stored.take_change(n, name, change)
@@ -154,7 +166,7 @@ class DataPlan(Generic[D]):
             name: self._codec(name).decode(raw, f"{self.where}.{name}") for name, raw in stored.raws.items()
         }
         for name, raws in stored.items(items).items():
-            values[name] = self._decode_all(name, raws)
+            values[name] = self._decode_all(name, raws[-(self.fields[name].keep or len(raws)) :])
         missing: list[str] = []
         for name, plan in self.fields.items():
             if plan.kind == "conversation":
@@ -164,7 +176,20 @@ class DataPlan(Generic[D]):
             elif plan.kind == "plain" and name not in values:
                 missing.append(name)
         values.update(self._defaults(missing, values, owned))
-        return Loaded(data=self._build(values, owned, Unreadable), positions=stored.positions)
+        return Loaded(data=self._build(values, owned, Unreadable)[0], positions=stored.positions)
+
+    def shown(self, data: D) -> D:
+        """What users' code is given: ``data`` itself where it cannot be changed, else a copy of it."""
+        return self._constructor.shown(data)
+
+    def check_unchanged(self, data: D, shown: D, lane: str) -> None:
+        """``BadUpdate`` names the field that a handler assigned in place on what ``shown`` returned."""
+        name = self._constructor.assigned(data, shown)
+        if name is not None:
+            raise BadUpdate(
+                f"{self.where}.{name}: {lane} assigned it in place, which is not kept: "
+                "return it as an update of the event"
+            )
 
     def patch(self, mapping: Mapping[str, Any]) -> dict[str, object]:
         """The updates that a model's answer, as decoded JSON, makes: those of ``ModelWritable`` fields.
@@ -210,7 +235,12 @@ class DataPlan(Generic[D]):
     def _update(self, plan: FieldPlan, lane: str, value: object, data: D, changes: _Changes) -> None:
         name = plan.name
         before = changes.lanes.setdefault(name, lane)
+        fresh = isinstance(value, Replaced)
+        if isinstance(value, Replaced):
+            value = value.value
         if plan.kind in ("append", "conversation"):
+            if fresh:
+                self._forget(plan, changes)
             self._append(plan, value, changes.values.get(name, getattr(data, name)), changes, BadUpdate)
             return
         if before != lane and plan.reducer is None:
@@ -222,10 +252,27 @@ class DataPlan(Generic[D]):
             changes.live[name] = value
             return
         old = changes.values.get(name, getattr(data, name))
-        if plan.reducer is not None:
+        if plan.reducer is not None and not fresh:
             value = self._reduce(plan, plan.reducer, old, value)
+        self._check_limits(plan, value, BadUpdate)
         if not plan.codec.same(value, old):
             changes.raws[name], changes.values[name] = plan.codec.roundtrip(value, f"{self.where}.{name}")
+
+    def _forget(self, plan: FieldPlan, changes: _Changes) -> None:
+        """What accumulated goes; the items of the same update are its first ones."""
+        if plan.kind == "conversation":
+            raise BadUpdate(
+                f"{self.where}.{plan.name}: a conversation lives with its session and is never replaced: "
+                "append to it, and keep a summary in a field of its own"
+            )
+        changes.values[plan.name], changes.items[plan.name] = (), []
+        changes.replaced.add(plan.name)
+
+    def _check_limits(self, plan: FieldPlan, value: Any, error: type[Exception]) -> None:
+        if plan.is_budget and isinstance(value, Budget):
+            lost = unknown_limit(value, self._costs)
+            if lost is not None:
+                raise error(f"{self.where}.{plan.name}: {no_such_cost(lost, self._costs)}")
 
     def _reduce(self, plan: FieldPlan, reducer: Callable[[Any, Any], Any], old: Any, value: object) -> Any:
         try:
@@ -254,7 +301,8 @@ class DataPlan(Generic[D]):
             raw, back = self._codec(plan.name).roundtrip(item, f"{self.where}.{plan.name}[{len(old) + i}]")
             raws.append(raw)
             added.append(back)
-        changes.values[plan.name] = old + tuple(added)
+        together = old + tuple(added)
+        changes.values[plan.name] = together if plan.keep is None else together[-plan.keep :]
         if plan.kind == "conversation":
             changes.messages += raws
         elif raws:
@@ -266,48 +314,64 @@ class DataPlan(Generic[D]):
         changes: _Changes,
         owned: Mapping[str, object],
         n: int,
-        positions: Mapping[str, tuple[int, int]],
+        positions: Mapping[str, Span],
         error: type[Exception],
     ) -> Merged[D]:
         values = dict(zip(self._given, self._take(data), strict=True))
         values.update(changes.values)
-        built = live = self._build(values, owned, error)
+        built, changed = self._build(values, owned, error)
+        changes.raws.update(changed)
+        live = built
         if self._ephemeral:
             caches = {name: getattr(data, name) for name in self._ephemeral}
-            live = self._build({**values, **caches, **changes.live}, owned, error)
+            live, _ = self._build({**values, **caches, **changes.live}, owned, error)
         delta: dict[str, list[Any]] = {}
         size = 0
         for name, raw in changes.raws.items():
             delta[name] = ["s", Raw(raw)]
             size += len(name) + len(raw) + 10
-        moved, items = dict(positions), None
+        moved, items = dict(positions), dict[str, list[Raw]]()
         for name, raws in changes.items.items():
-            first, count = positions.get(name, (n, 0))
-            moved[name] = (first if count else n, count + len(raws))
-            delta[name] = ["a", len(raws)]
+            before = None if name in changes.replaced else positions.get(name, Span(n, 0, 0))
+            delta[name], span, kept = self._kept(name, raws, before, n, values[name])
+            moved[name], items[name] = span, list(map(Raw, kept))
             size += len(name) + 12
-        if changes.items:
-            items = to_bytes({name: list(map(Raw, raws)) for name, raws in changes.items.items()})
         return Merged(
             data=built,
             live=live,
             delta=delta,
-            items=items,
+            items=to_bytes(items) if any(items.values()) else None,
+            items_from=min((span.first for span in moved.values() if span.stored), default=n + 1),
             messages=tuple(changes.messages),
             positions=moved,
             size=size,
         )
 
-    def _build(self, values: Mapping[str, Any], owned: Mapping[str, object], error: type[Exception]) -> D:
-        try:
-            data = self.cls(**values)
-        except Exception as raised:
-            raise error(
-                f"{self.where}: {self.cls.__name__} refuses the values: {reason_of(raised)}"
-            ) from raised
+    def _kept(
+        self, name: str, raws: list[bytes], before: Span | None, n: int, shown: Sequence[Any]
+    ) -> tuple[list[Any], Span, list[bytes]]:
+        """How appended items are written: the change, where the field's items lie then, and those of this
+        commit. Of a field that keeps some, at most twice as many are ever stored from its first position on.
+        """
+        count, keep = len(raws), self.fields[name].keep
+        if before is None:  # replaced
+            kept = raws if keep is None else raws[-keep:]
+            return ["r", len(kept)], Span(n, len(kept), len(kept)), kept
+        first, stored = before.first if before.stored else n, before.stored + count
+        if keep is None or before.shown + count <= keep:
+            return ["a", count], Span(first, stored, before.shown + count), raws
+        if stored <= 2 * keep:
+            return ["t", [count, keep]], Span(first, stored, keep), raws
+        kept = [self._codec(name).snapshot(item) for item in shown]
+        return ["r", keep], Span(n, keep, keep), kept
+
+    def _build(
+        self, values: Mapping[str, Any], owned: Mapping[str, object], error: type[Exception]
+    ) -> tuple[D, Mapping[str, bytes]]:
+        data, changed = self._constructor.make(values, error)
         for name, what in self._owned:
             object.__setattr__(data, name, owned[what])
-        return data
+        return data, changed
 
     def _defaults(
         self, names: Sequence[str], values: Mapping[str, Any], owned: Mapping[str, object]
@@ -321,7 +385,7 @@ class DataPlan(Generic[D]):
                 )
         if not names:
             return {}
-        draft = self._build(values, owned, Unreadable)
+        draft, _ = self._build(values, owned, Unreadable)
         return {
             name: self._codec(name).roundtrip(getattr(draft, name), f"{self.where}.{name}")[1]
             for name in names
@@ -349,60 +413,3 @@ def _taker(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     if len(names) > 1:
         return attrgetter(*names)
     return lambda data: tuple([getattr(data, name) for name in names])
-
-
-class _Stored:
-    """What a snapshot and the deltas after it say, newest last."""
-
-    def __init__(self, fields: Mapping[str, FieldPlan], where: str) -> None:
-        self._fields = fields
-        self._where = where
-        self.raws: dict[str, Any] = {}
-        self.positions: Positions = {}
-
-    def take_base(self, name: str, raw: Any) -> None:
-        if self._kind(name) == "append":
-            self.positions[name] = self._read(name, _read_position, raw)
-        else:
-            self.raws[name] = raw
-
-    def take_change(self, n: int, name: str, change: Any) -> None:
-        op, what = self._read(name, _read_change, change) if isinstance(change, Raw) else change
-        if (op == "s") != (self._kind(name) == "plain") or op not in ("s", "a", "r"):
-            raise Unreadable(f"{self._where}.{name}: its change {op!r} does not fit how it is declared now")
-        if op == "s":
-            self.raws[name] = what
-            return
-        count = self._read(name, _read_count, what) if isinstance(what, Raw) else what
-        first, before = self.positions.get(name, (n, 0)) if op == "a" else (n, 0)
-        self.positions[name] = (first if before else n, before + count)
-
-    def items(self, rows: Sequence[tuple[int, bytes]]) -> dict[str, list[Raw]]:
-        """The items of each append field, from the rows at and after its first."""
-        found: dict[str, list[Raw]] = {name: [] for name in self.positions}
-        for n, row in rows:
-            for name, raws in self._read("items", _read_items, row).items():
-                if self._kind(name) == "append" and n >= self.positions.get(name, (n + 1, 0))[0]:
-                    found[name] += raws
-        for name, raws in found.items():
-            if len(raws) != self.positions[name][1]:
-                raise Unreadable(
-                    f"{self._where}.{name}: {len(raws)} items were found, "
-                    f"{self.positions[name][1]} were appended"
-                )
-        return found
-
-    def _kind(self, name: str) -> str:
-        plan = self._fields.get(name)
-        if plan is None or plan.kind not in ("plain", "append"):
-            raise Unreadable(
-                f"{self._where}.{name}: it is stored, but is no stored field any more: "
-                "put it back, or write an upcaster that takes it out"
-            )
-        return plan.kind
-
-    def _read(self, name: str, read: Callable[[Any], Any], raw: Any) -> Any:
-        try:
-            return read(raw)
-        except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
-            raise Unreadable(f"{self._where}.{name}: the stored bytes are damaged: {error}") from None

@@ -8,7 +8,8 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import attrs
 
-from ._classes import field_types, is_frozen
+from ._budget import COSTS, Budget, Cost, added, mentions_budget, no_such_cost, unknown_limit
+from ._classes import class_fields, field_types, is_class_of_fields, is_frozen
 from ._codec import Codec, codec
 from ._errors import BadUpdate, DefinitionError, NotStorable
 from ._record import (
@@ -26,7 +27,7 @@ from ._types import type_name, unwrap
 
 Kind = Literal["plain", "append", "conversation", "ephemeral", "owned"]
 
-_MARKERS = (Append, Merge, Reducer, ModelWritable, Ephemeral, Conversation)
+_MARKERS = (Append, Merge, Reducer, Cost, ModelWritable, Ephemeral, Conversation)
 _OWNED_TYPES = {"seq": int, "thread_id": str}
 
 
@@ -40,6 +41,12 @@ class FieldPlan:
     """Of the value; of one item where the kind is ``append`` or ``conversation``; None: nothing is stored."""
     reducer: Callable[[Any, Any], Any] | None = None
     """Makes the field's new value of its old one and an update; None: the update is the new value."""
+    keep: int | None = None
+    """How many items an ``append`` field keeps; None: all."""
+    is_cost: bool = False
+    """It counts up what the thread has used."""
+    is_budget: bool = False
+    """It holds the thread's limits."""
     model_writable: bool = False
     default: Any = attrs.NOTHING
     """What the constructor fills in; ``attrs.NOTHING`` where it fills in nothing."""
@@ -50,22 +57,40 @@ class FieldPlan:
 def plan_fields(cls: type[Any], where: str) -> dict[str, FieldPlan]:
     """The plan of each field; ``DefinitionError`` names ``where`` and the field that is declared wrongly."""
     class_: type[Any] = get_origin(cls) or cls
-    if not (attrs.has(class_) and is_frozen(class_)):
-        raise DefinitionError(f"{where}: the data {type_name(cls)} of a machine has to be a @record")
+    if not is_class_of_fields(class_) or (attrs.has(class_) and not is_frozen(class_)):
+        raise DefinitionError(
+            f"{where}: the data {type_name(cls)} of a machine has to be a @record, a dataclass "
+            "or a pydantic model"
+        )
     try:
-        types = field_types(cls)
+        types, fields = field_types(cls), class_fields(class_)
     except Refused as refused:
         raise DefinitionError(f"{where}{refused.path}: {refused.reason}") from refused.__cause__
-    plans = {field.name: _plan(field, types, f"{where}.{field.name}") for field in attrs.fields(class_)}
+    plans = {field.name: _plan(field, types, f"{where}.{field.name}") for field in fields}
     talks = [name for name, plan in plans.items() if plan.kind == "conversation"]
     if len(talks) > 1:
         raise DefinitionError(
             f"{where}: {' and '.join(talks)} are marked Conversation(): a session has one, keep one of them"
         )
+    _check_budget(plans, where)
     return plans
 
 
-def _plan(field: attrs.Attribute[Any], types: Mapping[str, Any], where: str) -> FieldPlan:
+def _check_budget(plans: Mapping[str, FieldPlan], where: str) -> None:
+    budgets = [name for name, plan in plans.items() if plan.is_budget]
+    if len(budgets) > 1:
+        raise DefinitionError(
+            f"{where}: {' and '.join(budgets)} are both a Budget: a thread has one, keep one of them"
+        )
+    costs = [name for name, plan in plans.items() if plan.is_cost]
+    for name in budgets:
+        default = plans[name].default
+        lost = unknown_limit(default, costs) if isinstance(default, Budget) else None
+        if lost is not None:
+            raise DefinitionError(f"{where}.{name}: {no_such_cost(lost, costs)}")
+
+
+def _plan(field: Any, types: Mapping[str, Any], where: str) -> FieldPlan:
     if field.name.startswith("_"):
         raise DefinitionError(f"{where}: an update could not name a private field: leave out the underscore")
     if field.alias != field.name:
@@ -85,11 +110,16 @@ def _plan(field: attrs.Attribute[Any], types: Mapping[str, Any], where: str) -> 
         return _ephemeral(field, writable, where)
     kind, made, reducer = _stored(type_, marker, where)
     _check_default(field, types[field.name], where)
+    if isinstance(marker, Cost) and field.default is attrs.NOTHING:
+        raise DefinitionError(f"{where}: Cost() counts up from a default: give it one, such as 0")
     return FieldPlan(
         name=field.name,
         kind=kind,
         codec=made,
         reducer=reducer,
+        keep=marker.keep if isinstance(marker, Append) else None,
+        is_cost=isinstance(marker, Cost),
+        is_budget=_is_budget(type_, marker, where),
         model_writable=writable,
         default=field.default,
     )
@@ -114,7 +144,7 @@ def _merge_marker(markers: Sequence[Any], where: str) -> Any:
     return rules[0] if rules else None
 
 
-def _owned(field: attrs.Attribute[Any], type_: Any, markers: Sequence[Any], where: str) -> FieldPlan:
+def _owned(field: Any, type_: Any, markers: Sequence[Any], where: str) -> FieldPlan:
     what = field.metadata[OWNED]
     if markers:
         raise DefinitionError(
@@ -127,7 +157,7 @@ def _owned(field: attrs.Attribute[Any], type_: Any, markers: Sequence[Any], wher
     return FieldPlan(name=field.name, kind="owned", codec=None, default=field.default, owned=what)
 
 
-def _ephemeral(field: attrs.Attribute[Any], writable: bool, where: str) -> FieldPlan:
+def _ephemeral(field: Any, writable: bool, where: str) -> FieldPlan:
     if writable:
         raise DefinitionError(
             f"{where}: it is never stored, so that a model cannot write it: drop one marker"
@@ -137,12 +167,24 @@ def _ephemeral(field: attrs.Attribute[Any], writable: bool, where: str) -> Field
     return FieldPlan(name=field.name, kind="ephemeral", codec=None, default=field.default)
 
 
+def _is_budget(type_: Any, marker: Any, where: str) -> bool:
+    if unwrap(type_) is Budget and marker is None:
+        return True
+    if mentions_budget(unwrap(type_)):
+        raise DefinitionError(f"{where}: the limits of a thread are one plain field: declare it Budget")
+    return False
+
+
 def _stored(type_: Any, marker: Any, where: str) -> tuple[Kind, Codec[Any], Callable[[Any, Any], Any] | None]:
     plain = unwrap(type_)
     origin, args = get_origin(plain), get_args(plain)
     if isinstance(marker, Append):
         if origin is not Sequence:
             raise DefinitionError(f"{where}: Append() needs Sequence[...], not {type_name(type_)}")
+        if marker.keep is not None and (type(marker.keep) is not int or marker.keep < 1):
+            raise DefinitionError(
+                f"{where}: Append(keep=) takes a whole number from 1 on, not {marker.keep!r}"
+            )
         return "append", codec(args[0], f"{where}[...]"), None
     if isinstance(marker, Conversation):
         if origin is not Sequence or args != (Message,):
@@ -152,6 +194,10 @@ def _stored(type_: Any, marker: Any, where: str) -> tuple[Kind, Codec[Any], Call
         if origin is not Mapping:
             raise DefinitionError(f"{where}: Merge() needs Mapping[..., ...], not {type_name(type_)}")
         return "plain", codec(type_, where), _merged
+    if isinstance(marker, Cost):
+        if plain not in COSTS:
+            raise DefinitionError(f"{where}: Cost() needs int, float or Decimal, not {type_name(type_)}")
+        return "plain", codec(type_, where), added
     if isinstance(marker, Reducer):
         _check_reducer(marker.fn, plain, where)
         return "plain", codec(type_, where), marker.fn
@@ -194,7 +240,7 @@ def _is_class(type_: Any) -> bool:
     return isinstance(type_, type) and get_origin(type_) is None
 
 
-def _check_default(field: attrs.Attribute[Any], type_: Any, where: str) -> None:
+def _check_default(field: Any, type_: Any, where: str) -> None:
     if field.default is attrs.NOTHING or isinstance(field.default, attrs.Factory):  # type: ignore[arg-type]
         return
     try:

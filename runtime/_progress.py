@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from attrs import define, field
 
-from perdure.machines import Definition, FieldPlan, Merged, Unreadable
+from perdure.machines import Definition, FieldPlan, Merged, Span, Unreadable
 from perdure.stores import SCHEMA, Claim, LogRow, Messages, Micros, Store
 
 from ._book import Book
@@ -29,7 +29,7 @@ class Progress:
     """As it is stored: what guards and resumes see."""
     live: Any
     """As this process goes on with it: ephemeral fields included."""
-    positions: dict[str, tuple[int, int]]
+    positions: Mapping[str, Span]
     base_size: int
     since_base: int
     due: dict[str, Micros]
@@ -125,7 +125,7 @@ def _read(
     return Progress(
         data=loaded.data,
         live=loaded.data,
-        positions=dict(loaded.positions),
+        positions=loaded.positions,
         base_size=len(base_row.payload),
         since_base=sum(len(row.payload) + DELTA_OVERHEAD for row, _ in later),
         due=dict(last.due),

@@ -45,7 +45,7 @@ def judge(visit: Visit, event: str, data: Any) -> Row | None:
         if row.guard is None:
             return row
         try:
-            allowed = row.guard(data)
+            allowed = row.guard(visit.definition.data.shown(data))
         except BaseException as error:  # its own: nothing is awaited here
             said = describe_error(error)
             raise Parking(
@@ -132,6 +132,7 @@ def _build(
     base = definition.data.base(merged.data, merged.positions) if snapshot else None
     due = due_times(visit.state, row, dest, progress.due, at)
     standing, release = _standing(visit, dest, seq, n if snapshot else visit.ledger.standing.base, due)
+    standing = evolve(standing, items=merged.items_from)
     body = Body(
         event=move.event,
         source=visit.state.name,

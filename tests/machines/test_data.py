@@ -23,6 +23,7 @@ from perdure.machines._record import (
     record,
     runtime_owned,
 )
+from perdure.machines._stored import ITEMS, Span
 
 T = TypeVar("T")
 
@@ -103,7 +104,7 @@ class TestStarted:
         first = started(notes=[Note(text="n")], talk=[said("hi")])
         assert set(first.delta) == {"customer", "draft", "notes", "prices", "best", "total", "words", "size"}
         assert first.delta["notes"] == ["a", 1]
-        assert first.positions == {"notes": (0, 1)}
+        assert first.positions == {"notes": Span(0, 1, 1)}
         assert len(first.messages) == 1
         assert first.size > 0
 
@@ -152,7 +153,7 @@ class TestMerge:
         assert [note.text for note in second.data.notes] == ["a", "b", "c"]
         assert second.delta == {"notes": ["a", 2]}
         assert second.items == b'{"notes":[{"tags":[],"text":"b"},{"tags":[],"text":"c"}]}'
-        assert (first.positions, second.positions) == ({"notes": (4, 1)}, {"notes": (4, 3)})
+        assert (first.positions, second.positions) == ({"notes": Span(4, 1, 1)}, {"notes": Span(4, 3, 3)})
 
     def test_appends_messages_apart_from_the_data(self) -> None:
         after = merge(started(), ("main", {"talk": [said("a"), said("b")]}))
@@ -248,19 +249,19 @@ class TestLoad:
         first = started(notes=[Note(text="a")], talk=[said("hi")], draft="x")
         second = merge(first, ("main", {"notes": [Note(text="b")], "best": 2}), n=1)
         base = PLAN.base(second.data, second.positions)
-        assert bytes(base["notes"]) == b"[0,2]"
+        assert bytes(base[ITEMS]) == b'{"notes":[0,2,2]}'
         assert not {"talk", "scratch", "transitions", "ready"} & set(base)
         third = merge(second, ("main", {"notes": [Note(text="c")], "draft": None}), n=5)
         rows = [(n, commit.items) for n, commit in [(0, first), (1, second), (5, third)] if commit.items]
         loaded = PLAN.load(wire(base), [(5, wire(third.delta))], rows, first.messages, OWNED)
-        assert loaded == Loaded(data=third.data, positions={"notes": (0, 3)})
+        assert loaded == Loaded(data=third.data, positions={"notes": Span(0, 3, 3)})
 
     def test_of_what_was_replaced(self) -> None:
         first = started(notes=[Note(text="a"), Note(text="b")])
         rows = [(0, first.items or b""), (3, b'{"notes":[{"text":"z","tags":[]}]}')]
         loaded = PLAN.load({}, [(0, first.delta), (3, {"notes": ["r", 1]})], rows, [], OWNED)
         assert loaded.data.notes == (Note(text="z", tags=()),)
-        assert loaded.positions == {"notes": (3, 1)}
+        assert loaded.positions == {"notes": Span(3, 1, 1)}
 
     def test_a_field_that_is_new_takes_its_default(self) -> None:
         base = PLAN.base(started().data, {})
@@ -269,7 +270,7 @@ class TestLoad:
         assert (loaded.data.words, loaded.data.best) == ((), 0)
 
     def test_a_nested_default_comes_back_immutable(self) -> None:
-        base = {**PLAN.base(started().data, {}), "notes": msgspec.Raw(b"[0,1]")}
+        base = {**PLAN.base(started().data, {}), ITEMS: msgspec.Raw(b'{"notes":[0,1,1]}')}
         loaded = PLAN.load(wire(base), [], [(0, b'{"notes":[{"text":"a"}]}')], [], OWNED)
         assert loaded.data.notes[0].tags == ()
 
@@ -280,8 +281,10 @@ class TestLoad:
             ({"customer": b"1"}, r"Summarise\.customer: expected str, found 1 \(int\)"),
             ({"gone": b"1"}, r"Summarise\.gone: it is stored, but is no stored field any more"),
             ({"scratch": b"1"}, r"Summarise\.scratch: it is stored, but is no stored field any more"),
-            ({"notes": b"[0]"}, r"Summarise\.notes: the stored bytes are damaged"),
-            ({"notes": b"[0,2]"}, r"Summarise\.notes: 1 items were found, 2 were appended"),
+            ({ITEMS: b'{"notes":[0]}'}, r"Summarise\.items: the stored bytes are damaged"),
+            ({"notes": b"[]"}, r"Summarise\.notes: its value does not fit how it is declared now"),
+            ({ITEMS: b'{"draft":[0,1,1]}'}, r"Summarise\.draft: its items do not fit how it is declared"),
+            ({ITEMS: b'{"notes":[0,2,2]}'}, r"Summarise\.notes: 1 items were found, 2 were appended"),
         ],
     )
     def test_names_the_field_that_cannot_be_read(self, change: dict[str, Any], message: str) -> None:
@@ -309,10 +312,10 @@ class TestLoad:
             PLAN.load(base, [(1, change)], [], [], OWNED)
 
     def test_names_an_item_and_a_message(self) -> None:
-        base = {**PLAN.base(started().data, {}), "notes": msgspec.Raw(b"[0,1]")}
+        base = {**PLAN.base(started().data, {}), ITEMS: msgspec.Raw(b'{"notes":[0,1,1]}')}
         with pytest.raises(Unreadable, match=r"Summarise\.notes\[0\]\.text: expected str"):
             PLAN.load(base, [], [(0, b'{"notes":[{"text":1}]}')], [], OWNED)
-        del base["notes"]
+        del base[ITEMS]
         with pytest.raises(Unreadable, match=r"Summarise\.talk\[0\]: the field 'role' of Message is missing"):
             PLAN.load(base, [], [], [b'{"content":"a"}'], OWNED)
 
