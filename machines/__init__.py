@@ -44,6 +44,7 @@ from ._record import (
     ModelWritable,
     Position,
     Reducer,
+    Replaced,
     ToolCall,
     present,
     record,
@@ -51,8 +52,8 @@ from ._record import (
     runtime_owned,
 )
 from ._states import Accept, Cancellation, Failure, Fire, Of, Retry, Signal, Spent, State, anywhere
-from ._stored import ITEMS, Span
 from ._step import Namespace, Step, StepArtifacts, StepMemory
+from ._stored import ITEMS, Span
 from ._transcript import BadTranscript, from_openai, to_openai
 from ._transcript_anthropic import AnthropicMessages, from_anthropic, to_anthropic
 
@@ -101,6 +102,7 @@ __all__ = [
     "Position",
     "Read",
     "Reducer",
+    "Replaced",
     "Retry",
     "Row",
     "Signal",

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from attrs import define, field
 
-from perdure.machines import Definition, FieldPlan, Merged, Span, Unreadable
+from perdure.machines import Definition, FieldPlan, Merged, Replaced, Span, Unreadable, replace
 from perdure.stores import SCHEMA, Claim, LogRow, Messages, Micros, Store
 
 from ._book import Book
@@ -159,30 +159,36 @@ def conversation_field(definition: Definition) -> FieldPlan | None:
 
 
 def encode_updates(definition: Definition, updates: Mapping[str, object], where: str) -> bytes:
-    """A finished branch's updates, so that it need not run again."""
+    """A finished branch's updates, so that it need not run again; one that replaces is told by a ``=``."""
     wire: dict[str, Any] = {}
     for name, value in updates.items():
         plan = definition.data.fields.get(name)
         if plan is None or plan.codec is None or plan.kind == "ephemeral":
             continue
+        told = name
+        if isinstance(value, Replaced):
+            told, value = f"={name}", value.value
         if plan.kind in ("append", "conversation"):
             items: Any = value
-            wire[name] = [msgspec.Raw(plan.codec.encode(item, f"{where}.{name}")) for item in items]
+            wire[told] = [msgspec.Raw(plan.codec.encode(item, f"{where}.{name}")) for item in items]
         else:
-            wire[name] = msgspec.Raw(plan.codec.encode(value, f"{where}.{name}"))
+            wire[told] = msgspec.Raw(plan.codec.encode(value, f"{where}.{name}"))
     return msgspec.json.encode(wire)
 
 
 def decode_updates(definition: Definition, stored: bytes, where: str) -> dict[str, object]:
     """The reverse."""
     updates: dict[str, object] = {}
-    for name, value in msgspec.json.decode(stored, type=dict[str, msgspec.Raw]).items():
+    for told, value in msgspec.json.decode(stored, type=dict[str, msgspec.Raw]).items():
+        name = told.removeprefix("=")
         plan = definition.data.fields.get(name)
         if plan is None or plan.codec is None:
             raise Unreadable(f"{where}: field {name!r} of a finished branch is gone")
+        decoded: object
         if plan.kind in ("append", "conversation"):
             items = msgspec.json.decode(bytes(value), type=list[msgspec.Raw])
-            updates[name] = [plan.codec.decode(bytes(item), f"{where}.{name}") for item in items]
+            decoded = [plan.codec.decode(bytes(item), f"{where}.{name}") for item in items]
         else:
-            updates[name] = plan.codec.decode(bytes(value), f"{where}.{name}")
+            decoded = plan.codec.decode(bytes(value), f"{where}.{name}")
+        updates[name] = decoded if told == name else replace(decoded)
     return updates

@@ -519,6 +519,7 @@ PUBLIC = {
     "Position",
     "Read",
     "Reducer",
+    "Replaced",
     "Retry",
     "Row",
     "Signal",

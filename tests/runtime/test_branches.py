@@ -26,6 +26,7 @@ from perdure.machines import (
     State,
     Step,
     record,
+    replace,
 )
 from perdure.runtime import Resolution
 
@@ -323,6 +324,23 @@ async def test_a_branch_that_ended_before_a_kill_is_not_run_again(loop: SimLoop)
     assert data.lines == (artifact.id, "slow")
     assert (data.marks, [m.content for m in data.talk]) == ({"a": "b"}, ["said"])
     assert await sim.memory(notes, "n") == ["put"]
+
+
+@simulated
+async def test_a_branch_that_replaced_before_a_kill_still_replaces(loop: SimLoop) -> None:
+    async def tidies(machine: Any, data: Shared, step: Step[World]) -> Any:
+        return machine.finished(lines=replace(["tidied"]), sum=replace(1), one=replace("x"))
+
+    machine = three(tidies, after(5, lines=["later"], sum=3), nothing)
+    sim = Sim(loop, machine)
+    first = await sim.engine()
+    await first.start(machine, Shared(lines=["old"], sum=40))
+    await sleep(3)
+    first.kill()
+    await sim.engine()
+    assert (await sim.until("ended", "parked")).standing.status == "ended"
+    data = await data_of(sim, machine)
+    assert (data.lines, data.sum, data.one) == (("tidied", "later"), 4, "x")
 
 
 @pytest.mark.parametrize("applied", [False, True])
