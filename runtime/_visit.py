@@ -99,7 +99,15 @@ class VisitRunner:
 
     async def _run_one(self, attempt: Attempt) -> End:
         lane, branches = attempt.handler.lane, len(self.visit.state.handlers) > 1
-        end = await attempt.run(StepOfAttempt(attempt, lane), self.progress.live)
+        plan = self.visit.definition.data
+        shown = plan.shown(self.progress.live)
+        end = await attempt.run(StepOfAttempt(attempt, lane), shown)
+        if isinstance(end, Fired):
+            try:
+                who = f"branch {lane!r}" if branches else f"the handler of {self.visit.state.name!r}"
+                plan.check_unchanged(self.progress.live, shown, who)
+            except BadUpdate as error:
+                return Raised(error)
         if branches and isinstance(end, Fired):
             try:
                 self.visit.note_behind(self._branch_entry(lane, end.fire, attempt))
@@ -315,8 +323,10 @@ def received(visit: Visit, event: str, receiver: Any, data: Any, payload: Any) -
     """The updates that a receiver makes of what came in; one that raises parks the thread, as guards do."""
     if receiver is None:
         return {}
+    shown = visit.definition.data.shown(data)
     try:
-        accept = receiver(data, payload)
+        accept = receiver(shown, payload)
+        visit.definition.data.check_unchanged(data, shown, f"the receiver of {event!r}")
     except BaseException as error:  # its own: nothing is awaited here
         said = describe_error(error)
         raise Parking("failed", f"{visit.where}: the receiver of {event!r} raised {said_of(said)}") from error
