@@ -11,6 +11,7 @@ import pytest
 
 from perdure.machines import (
     Accept,
+    Budget,
     DefinitionError,
     Fire,
     Machine,
@@ -33,6 +34,11 @@ class Data:
     @property
     def big(self) -> bool:
         return self.n > 10
+
+
+@record
+class Limited:
+    budget: Budget = Budget(steps=3)
 
 
 class Foreign(Machine[Data]):
@@ -247,6 +253,30 @@ class TestRows:
         end = states["end"]
         inner = {"one": anywhere.to(end).on_cancel(), "two": states["outer"].to(end).on_cancel()}
         assert definition(made(states, **inner)).states["outer.first"].cancels == ("two", "one")
+
+    @pytest.mark.parametrize("scope", ["outer", "anywhere"])
+    def test_a_limit_is_for_a_handler_s_work(self, scope: str) -> None:
+        states = base()
+        spent = (states["outer"] if scope == "outer" else anywhere).to(states["end"]).on_budget()
+        refused("M.spent: it is for a handler's work, and no state", lambda: made(states, spent=spent))
+
+    def test_two_limits_of_one_state(self) -> None:
+        def declare() -> None:
+            class M(Machine[Limited]):
+                a = State(initial=True)
+                end = State(final=True)
+                go = a.to(end)
+                one = a.to(end).on_budget()
+                two = anywhere.to(end).on_budget() if inner else a.to(end).on_budget()
+
+                @a.handler
+                async def run(self, data: Limited, step: Step) -> Fire:
+                    return self.go()
+
+        inner = False
+        refused("M.two: one takes a before it in every case", declare)
+        inner = True
+        declare()
 
 
 class TestTimeouts:

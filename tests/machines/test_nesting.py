@@ -5,11 +5,13 @@ from datetime import timedelta
 
 from perdure.machines import (
     Accept,
+    Budget,
     Cancellation,
     Failure,
     Fire,
     Machine,
     Row,
+    Spent,
     State,
     Step,
     anywhere,
@@ -250,6 +252,46 @@ def test_each_kind_stands_with_the_state_that_it_leaves() -> None:
         "stop": "cancel",
         "spent": "failure",
     }
+
+
+@record
+class Limited:
+    n: int = 0
+    budget: Budget = Budget(steps=10)
+
+
+class Spending(Machine[Limited]):
+    outer = State(initial=True)
+    working = State(parent=outer, initial=True)
+    resting = State(parent=outer)
+    end = State(final=True)
+
+    spent = anywhere.to(end).on_budget()
+    own = outer.to(resting).on_budget()
+    rest = working.to(resting)
+    wake = resting.to(working).on_signal()
+
+    @working.handler
+    async def work(self, data: Limited, step: Step) -> Fire:
+        return self.rest()
+
+    @own.received
+    def told(self, data: Limited, limit: Spent) -> Accept:
+        return self.own(n=int(limit.used))
+
+
+def test_a_limit_comes_to_states_with_a_handler_the_innermost_event_first() -> None:
+    plan = definition(Spending)
+    assert plan.budget == "budget"
+    assert definition(Kinds).budget is None
+    assert plan.states["outer.working"].budgets == ("own", "spent")
+    assert plan.states["outer.resting"].budgets == ()
+    own = plan.events["own"]
+    assert own.payload is not None
+    assert own.receiver is not None
+    spent = Spent(limit="steps", allowed=10.0, used=12.0)
+    assert own.payload.roundtrip(spent, "x")[1] == spent
+    assert own.receiver(Limited(), spent).updates == {"n": 12}
 
 
 def test_their_receivers_fold_what_they_bring() -> None:

@@ -14,9 +14,11 @@ from perdure.machines import (
     Accept,
     Append,
     ArtifactRef,
+    Budget,
     Call,
     Cancellation,
     Conversation,
+    Cost,
     Ephemeral,
     Failure,
     Fire,
@@ -39,6 +41,7 @@ from perdure.machines import (
     present,
     read,
     record,
+    replace,
     runtime_owned,
 )
 from perdure.runtime import Runtime, Thread
@@ -221,7 +224,6 @@ class Reviewing(Summarise):
     leave = talk.to(Summarise.done).on_choice()
     settled = talk.to(Summarise.done) | anywhere.to(Summarise.rejected)
     stop = anywhere.to(Summarise.rejected).on_cancel()
-    spent = talk.to(Summarise.rejected).on_budget()
     wake = resting.to(asking).on_signal(Question)
     broken = anywhere.to(Summarise.rejected, when=Brief.ready).on_failure()
 
@@ -242,10 +244,30 @@ class Reviewing(Summarise):
         assert_type(why.reason, str)
         return self.stop(approved_by=why.by)
 
+
+@record
+class Limited:
+    budget: Budget = Budget(steps=30, tokens=20_000)
+    tokens: Annotated[int, Cost()] = 0
+    newest: Annotated[Sequence[Note], Append(keep=5)] = ()
+
+
+class Limits(Machine[Limited]):
+    """Counts what it uses, and stops where that is enough."""
+
+    working = State(initial=True)
+    enough = State(final=True)
+    more = working.to(working)
+    spent = working.to(enough).on_budget()
+
+    @working.handler
+    async def work(self, data: Limited, step: Step) -> Fire:
+        return self.more(tokens=30, newest=replace((Note(text="only"),)))
+
     @spent.received
-    def stopped_short(self, data: Brief, limit: Spent) -> Accept:
+    def stopped_short(self, data: Limited, limit: Spent) -> Accept:
         assert_type(limit.used, float)
-        return self.spent(notes=[Note(text=limit.limit)])
+        return self.spent(newest=[Note(text=limit.limit)], budget=Budget(steps=data.tokens))
 
 
 D = TypeVar("D")

@@ -15,6 +15,7 @@ from right import (
     CustomerFacts,
     Deps,
     Empty,
+    Limited,
     Plain,
     Question,
     Receipt,
@@ -32,7 +33,9 @@ from right import (
 from perdure.machines import (
     Absent,
     Accept,
+    Append,
     ArtifactRef,
+    Budget,
     Call,
     Cancellation,
     Failure,
@@ -48,6 +51,7 @@ from perdure.machines import (
     dot,
     effect,
     read,
+    replace,
 )
 from perdure.runtime import Runtime, Thread
 
@@ -215,6 +219,21 @@ class Nested(Machine[Brief, Deps]):
         return self.limit()
 
 
+class Spending(Machine[Limited]):
+    first = State(initial=True)
+    last = State(final=True)
+    go = first.to(last)
+
+    @first.handler
+    async def run(self, data: Limited, step: Step) -> Fire:
+        self.go(tokens="many")  # WRONG from 3.13
+        self.go(newest=replace(("text",)))  # WRONG from 3.13
+        self.go(tokens=replace("many"))  # WRONG from 3.13
+        return self.go(budget=30)  # WRONG from 3.13
+
+
+Budget(steps="30")  # WRONG
+Append(keep="5")  # WRONG
 diagram(Brief)  # WRONG
 dot(Summarise, path=["loading"])  # WRONG
 Retry(attempts="3")  # WRONG
