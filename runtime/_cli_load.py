@@ -26,6 +26,10 @@ class BadInput(PerdureError):
     """What the user gave cannot be used; the message is one line that says what to give instead."""
 
 
+class UnknownOutcome(PerdureError):
+    """The store has not said what became of a write: it may have landed. The message says how to go on."""
+
+
 def load_runtime(spec: str) -> Runtime[Any]:
     """The runtime that ``MODULE:NAME`` names, imported from the working directory or what is installed."""
     module_name, colon, attribute = spec.partition(":")
@@ -110,7 +114,9 @@ def data_from(plan: Definition, text: str) -> Any:
     given: dict[str, msgspec.Raw] = parse(text, "--data", dict[str, msgspec.Raw])
     values = {name: _field(plan, name, bytes(value)) for name, value in given.items()}
     cls = plan.data.cls
-    needed: list[str] = [f.name for f in attrs.fields(cls) if f.init and f.default is attrs.NOTHING]
+    needed = [
+        f.name for f in plan.data.fields.values() if f.kind != "owned" and f.default is attrs.NOTHING
+    ]
     lacking = [name for name in needed if name not in values]
     if lacking:
         named = ", ".join(f"{name!r}" for name in lacking)
@@ -118,7 +124,8 @@ def data_from(plan: Definition, text: str) -> Any:
     try:
         return cls(**values)
     except Exception as error:
-        raise BadInput(f"--data: {cls.__name__}: {type(error).__name__}: {error}") from error
+        said = " ".join(str(error).split())  # a pydantic model's goes over several lines
+        raise BadInput(f"--data: {cls.__name__}: {type(error).__name__}: {said}") from error
 
 
 def _field(plan: Definition, name: str, value: bytes) -> Any:
