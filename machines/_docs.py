@@ -28,9 +28,8 @@ def event_docs(parts: Parts) -> Mapping[str, str]:
 def _under(parts: Parts) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for klass in parts.lineage:
-        own = {name for name, value in vars(klass).items() if isinstance(value, Event)}
-        if own:  # a source is read only where it can tell something: that costs more than all other checks
-            found |= {name: text for name, text in strings_under(klass).items() if name in own}
+        if any(isinstance(value, Event) for value in vars(klass).values()):  # reading a source takes its time
+            found |= strings_under(klass)
     return found
 
 

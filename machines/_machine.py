@@ -41,7 +41,7 @@ class Machine(Generic[D, X_contra]):
         **others: Any,
     ) -> None:
         super().__init_subclass__(**others)
-        inherited = (call for base in cls.__mro__[1:] for call in vars(base).get("_calls", ()))
+        inherited = (call for base in cls.__bases__ for call in vars(base).get("_calls", ()))
         cls._calls = tuple(dict.fromkeys([*inherited, *calls]))
         if abstract:
             check_abstract(cls.__name__, name=name, version=version, calls=cls._calls)

@@ -101,6 +101,15 @@ class Letters(Desk[Envelope[int], Deps]):
         return self.stop(notes=[f"letter {data.inside}: {why.reason}"])
 
 
+class Mail(Machine[Envelope[T], Any], Generic[T], abstract=True):
+    sent = State(final=True)
+
+
+class Post(Mail[Claim]):
+    writing = State(initial=True)
+    go = writing.to(Mail.sent).on_signal()
+
+
 class TestBases:
     def test_a_machine_has_what_its_bases_hold(self) -> None:
         plan = definition(Claims)
@@ -115,6 +124,9 @@ class TestBases:
     def test_the_data_is_what_reaches_machine_through_the_bases(self) -> None:
         assert set(definition(Claims).data.fields) == {"n", "notes"}
         assert set(definition(Letters).data.fields) == {"inside", "notes"}
+        inside = definition(Post).data.fields["inside"].codec
+        assert inside is not None
+        assert inside.type is Claim
 
     def test_calls_add_up(self) -> None:
         assert set(definition(Claims).calls) == {"first_look", "second_look"}

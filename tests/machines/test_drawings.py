@@ -101,6 +101,15 @@ def test_what_a_path_has_and_the_machine_has_not_is_drawn_too() -> None:
     assert '"talk.gone" [label="gone", fillcolor=' in drawn
 
 
+def test_a_row_that_looks_like_another_is_not_counted_twice() -> None:
+    class Twins(Machine[Order]):
+        a = State(initial=True)
+        b = State(final=True)
+        go = (a.to(b, when=lambda order: order.paid) | a.to(b, when=lambda order: not order.paid)).on_signal()
+
+    assert diagram(Twins, path=[("a", "go", "b")]).count("a --> b: (1) go (signal) [lambda]\n") == 1
+
+
 DOT = """\
 digraph "Desk" {
     compound=true;
