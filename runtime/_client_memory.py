@@ -73,7 +73,7 @@ class ClientMemory:
         row = await self._newest(workspace, _name_of(namespace), key)
         if row is None or value_at(row, self._env.now()) is None:
             return None
-        return _fact(namespace, row)
+        return fact_of(namespace, row)
 
     @overload
     async def put(
@@ -124,7 +124,7 @@ class ClientMemory:
         if encoded == b"null":
             raise NotStorable(f"{where}: None is no fact: delete the key instead")
         row = await self._write(namespace, key, encoded, workspace, principal, if_version, expires)
-        return _fact(namespace, row)
+        return fact_of(namespace, row)
 
     async def delete(
         self,
@@ -162,7 +162,7 @@ class ClientMemory:
         check_name("workspace", workspace, MAX_WORKSPACE)
         async for row in rows_of(self._store, Memory(workspace=workspace, namespace=name)):
             if value_at(row, self._env.now()) is not None:
-                yield _fact(row.namespace if namespace is None else namespace, row)
+                yield fact_of(row.namespace if namespace is None else namespace, row)
 
     @overload
     def history(
@@ -177,7 +177,7 @@ class ClientMemory:
         check_name("workspace", workspace, MAX_WORKSPACE)
         query = Memory(workspace=workspace, namespace=_name_of(namespace), key=key, history=True)
         async for row in rows_of(self._store, query):
-            yield _fact(namespace, row)
+            yield fact_of(namespace, row)
 
     async def _newest(self, workspace: str, namespace: str, key: str) -> MemoryRow | None:
         check_name("workspace", workspace, MAX_WORKSPACE)
@@ -255,7 +255,8 @@ def _encode(namespace: Namespace[Any] | str, value: Any, where: str) -> bytes:
         raise NotStorable(f"{where}: under a bare name a value is plain JSON: {error}") from None
 
 
-def _fact(namespace: Namespace[Any] | str, row: MemoryRow) -> Fact[Any]:
+def fact_of(namespace: Namespace[Any] | str, row: MemoryRow) -> Fact[Any]:
+    """A stored version as a client sees it; ``Unreadable`` where it is not of the namespace's type."""
     where = f"memory {row.namespace}/{row.key}, version {row.version}"
     return Fact(
         namespace=row.namespace,

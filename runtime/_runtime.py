@@ -150,6 +150,11 @@ class Runtime(Generic[X]):
         return self._running.threads(query)
 
     @property
+    def artifacts_at(self) -> str | ArtifactBackend:
+        """Where artifacts lie: the URL or the backend that it was made with."""
+        return self._artifacts
+
+    @property
     def artifacts(self) -> Uploads:
         """Artifacts outside a thread."""
         return self._running.artifacts
