@@ -10,6 +10,7 @@ from typing import Any, get_args, get_origin
 import attrs
 
 from ._errors import BadUpdate
+from ._pydantic import as_it_is
 from ._values import FrozenMapping
 
 STEPS = "steps"
@@ -21,9 +22,11 @@ class Budget:
 
     ``steps`` limits its transitions, every other name the data field of that name, marked ``Cost()``. A limit
     counts as reached when as much as it allows is used; the events that ``on_budget()`` declares take the
-    thread on from there. It is kept with the data, and an update may raise it. ``ValueError`` for a limit that
-    is no positive finite number, and for a number of steps that is not whole.
+    thread on from there. It is kept with the data, and an update may raise it. ``ValueError`` for a limit
+    that is no positive finite number, and for a number of steps that is not whole.
     """
+
+    __get_pydantic_core_schema__ = classmethod(as_it_is)
 
     limits: Mapping[str, int | float] = attrs.field(hash=False)
     """The limits by name."""

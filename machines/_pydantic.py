@@ -17,6 +17,14 @@ def is_model(type_: Any) -> bool:
     return main is not None and isinstance(type_, type) and issubclass(type_, main.BaseModel)
 
 
+def as_it_is(cls: Any, source: Any, handler: Any) -> Any:
+    """How pydantic checks a record in a model: by its class alone, since its parts are checked when it is
+    stored."""
+    from pydantic_core import core_schema
+
+    return core_schema.is_instance_schema(cls)
+
+
 def is_frozen_model(class_: Any) -> bool:
     return bool(class_.model_config.get("frozen"))
 

@@ -10,6 +10,8 @@ from typing import Any, Final, Literal, TypeVar
 import attrs
 from typing_extensions import dataclass_transform
 
+from ._pydantic import as_it_is
+
 C = TypeVar("C")
 T = TypeVar("T")
 
@@ -46,6 +48,8 @@ def record(cls: type[C]) -> type[C]:
     """
     if "__replace__" not in cls.__dict__:
         cls.__replace__ = _replace  # type: ignore[attr-defined]
+    if "__get_pydantic_core_schema__" not in cls.__dict__:
+        cls.__get_pydantic_core_schema__ = classmethod(as_it_is)  # type: ignore[attr-defined]
     return attrs.frozen(kw_only=True, field_transformer=_fresh_defaults)(cls)
 
 

@@ -114,9 +114,7 @@ def data_from(plan: Definition, text: str) -> Any:
     given: dict[str, msgspec.Raw] = parse(text, "--data", dict[str, msgspec.Raw])
     values = {name: _field(plan, name, bytes(value)) for name, value in given.items()}
     cls = plan.data.cls
-    needed = [
-        f.name for f in plan.data.fields.values() if f.kind != "owned" and f.default is attrs.NOTHING
-    ]
+    needed = [f.name for f in plan.data.fields.values() if f.kind != "owned" and f.default is attrs.NOTHING]
     lacking = [name for name in needed if name not in values]
     if lacking:
         named = ", ".join(f"{name!r}" for name in lacking)

@@ -13,12 +13,17 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from perdure.machines import (
     Append,
+    ArtifactRef,
     BadUpdate,
+    Budget,
+    Conversation,
+    Cost,
     DataPlan,
     DefinitionError,
     Ephemeral,
     Merge,
     Merged,
+    Message,
     ModelWritable,
     NotStorable,
     Reducer,
@@ -65,6 +70,10 @@ class Still(BaseModel):
 
 
 PLAN = DataPlan(Brief, "Summarise")
+
+
+def said(text: str) -> Message:
+    return Message(role="user", content=text)
 
 
 def wire(delta: Mapping[str, Any]) -> dict[str, msgspec.Raw]:
@@ -121,6 +130,26 @@ class TestData:
         still = DataPlan(Still, "M")
         data_of_still = still.started(Still(), {}).data
         assert still.shown(data_of_still) is data_of_still
+
+    def test_takes_records_and_limits_as_they_are(self) -> None:
+        class Kept(BaseModel):
+            talk: Annotated[Sequence[Message], Conversation()] = ()
+            ref: ArtifactRef | None = None
+            tokens: Annotated[int, Cost()] = 0
+            lines: Annotated[Sequence[str], Append(keep=2)] = ()
+            budget: Budget = Budget(steps=3, tokens=10)
+
+        plan = DataPlan(Kept, "M")
+        ref = ArtifactRef(id="a", sha256="b", media_type="text/plain", size_bytes=1)
+        first = plan.started(Kept(ref=ref, lines=["a", "b", "c"]), {})
+        then = after(plan, first, tokens=4, budget=Budget(steps=5), lines=["d"], talk=[said("hi")])
+        assert then.data == Kept(
+            ref=ref, tokens=4, lines=("c", "d"), talk=(said("hi"),), budget=Budget(steps=5)
+        )
+        assert reloaded(plan, first, after(plan, first, tokens=4)).tokens == 4
+        assert plan.budget == "budget"
+        with pytest.raises(BadUpdate, match=r"M\.tokens: it counts what is used"):
+            after(plan, first, tokens=-1)
 
     def test_of_a_generic_class(self) -> None:
         class Page(BaseModel, Generic[T]):
