@@ -29,7 +29,7 @@ def dot(machine: type[Machine[Any, Any]] | Definition, /, *, path: Path = ()) ->
         "compound=true;",
         'node [shape=box, style="rounded,filled", fillcolor=white, fontname="Helvetica"];',
         'edge [fontname="Helvetica", fontsize=10];',
-        f'{_quoted(_START)} [shape=point, width=0.15, label=""];',
+        f'{_quoted(_START)} [shape=point, width=0.15, fillcolor=black, label=""];',
         *_states(plan, "", path[-1][2] if path else None),
         f"{_quoted(_START)} -> {_quoted(plan.plan.initial)};",
     ]

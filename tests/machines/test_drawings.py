@@ -115,7 +115,7 @@ digraph "Desk" {
     compound=true;
     node [shape=box, style="rounded,filled", fillcolor=white, fontname="Helvetica"];
     edge [fontname="Helvetica", fontsize=10];
-    "[*]" [shape=point, width=0.15, label=""];
+    "[*]" [shape=point, width=0.15, fillcolor=black, label=""];
     subgraph "cluster_talk" {
         label="talk"; style=rounded; fontname="Helvetica";
         subgraph "cluster_talk.deep" {
