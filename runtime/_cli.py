@@ -13,10 +13,11 @@ from typing import cast
 
 import typer
 
-from . import _cli_acts, _cli_threads
+from . import _cli_acts, _cli_artifacts, _cli_gc, _cli_memory, _cli_threads
 from ._cli_text import safe
 
 INTERRUPTED = 130
+UNKNOWN = 75
 
 app = typer.Typer(
     name="perdure",
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for group in (_cli_threads, _cli_acts):
+for group in (_cli_threads, _cli_acts, _cli_artifacts, _cli_memory, _cli_gc):
     group.register(app)
 
 
@@ -42,7 +43,8 @@ def expected() -> tuple[type[Exception], ...]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0, 1 (parked, or the demo's counts are wrong), 2 (bad input)."""
+    """Run the command line and exit: 0; 1 (it is parked, broken or not well); 2 (bad input); 75 (a write
+    without an answer: it may have landed); 130 (interrupted)."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # pyright: ignore
     log, warnings = logging.getLogger("perdure"), _OneLine()
@@ -65,7 +67,7 @@ def _status(arguments: list[str]) -> int:
         status = INTERRUPTED
     except Exception as error:
         if isinstance(error, expected()):
-            return _refuse(str(error) or type(error).__name__)
+            return _refuse(str(error) or type(error).__name__, _status_of(error))
         usage = getattr(error, "format_message", None)  # typer's own, wherever its version keeps them
         if usage is None:
             return _refuse(f"a fault of perdure's own: {type(error).__name__}: {error}", 70)
@@ -75,6 +77,12 @@ def _status(arguments: list[str]) -> int:
             "interrupted: what is recorded is kept, and a thread goes on when it is run again", status
         )
     return status
+
+
+def _status_of(error: Exception) -> int:
+    from ._cli_load import UnknownOutcome
+
+    return UNKNOWN if isinstance(error, UnknownOutcome) else 2
 
 
 def _run(arguments: list[str]) -> int:

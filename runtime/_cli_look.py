@@ -68,7 +68,7 @@ async def ls(out: Output, place: Place, asked: Filter) -> None:
         except ValueError as error:
             raise BadInput(f"--after: {error}: give what `perdure ls` printed") from None
     if out.as_json:
-        out.json({"threads": [_row_json(row) for row in page.rows], "next": page.next})
+        out.json({"threads": [row_json(row) for row in page.rows], "next": page.next})
         return
     out.table(
         ("thread", "machine", "state", "status", "seq", "updated"),
@@ -93,7 +93,8 @@ def _status(row: ThreadRow) -> str:
     return f"{standing.status} ({standing.reason})" if standing.reason else standing.status
 
 
-def _row_json(row: ThreadRow) -> dict[str, Any]:
+def row_json(row: ThreadRow) -> dict[str, Any]:
+    """A thread's row for programs."""
     standing = row.standing
     return {
         "thread": row.address.thread_id,
@@ -126,7 +127,7 @@ async def show(out: Output, place: Place, thread_id: str) -> None:
     plan = place.definitions.get(row.machine)
     events = None if plan is None else _events(plan, row.standing.state)
     if out.as_json:
-        out.json({**_row_json(row), "data": data, "events": events, "inbox": _signals_json(inbox)})
+        out.json({**row_json(row), "data": data, "events": events, "inbox": _signals_json(inbox)})
         return
     standing = row.standing
     out.line(Styled("thread    ", "dim"), thread_id)
@@ -244,6 +245,6 @@ async def show_why(out: Output, place: Place, thread_id: str) -> None:
         env = Env()
         said = await why(store, place.definitions.get(row.machine), row, env.now(), env.ended)
     if out.as_json:
-        out.json({**_row_json(row), "why": said})
+        out.json({**row_json(row), "why": said})
     else:
         out.line(said)

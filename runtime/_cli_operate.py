@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from ._cli_load import BadInput, address_of, parse
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import anyio
+
+from perdure.machines import Definition
+from perdure.stores import OutcomeUnknown, StoreUnavailable, ThreadRow
+
+from ._cli_load import BadInput, UnknownOutcome, address_of, parse
 from ._cli_look import Place
 from ._cli_text import Output
 from ._env import Env
@@ -10,6 +18,32 @@ from ._look import find_thread
 from ._operate import Resolution, resolve, retry
 
 ACTIONS = "--done JSON, --not-done, --adopt, --run or --ignore"
+
+NAME_THE_CODE = "name the code of the thread's machine with --runtime MODULE:NAME, as `perdure run` takes it"
+PATIENCE = 30.0
+"""Seconds that a command waits for the store to answer a write, sending it again meanwhile."""
+
+
+@contextmanager
+def answered(question: str, advice: str) -> Generator[None]:
+    """Bounds the wait for a write: one without an answer may have landed, and is no failure."""
+    try:
+        with anyio.fail_after(PATIENCE):
+            yield
+    except (TimeoutError, OutcomeUnknown, StoreUnavailable):
+        raise UnknownOutcome(f"unknown: the store does not answer {question}; {advice}") from None
+
+
+def known_machine(place: Place, row: ThreadRow) -> Definition:
+    """The thread's machine, in the code that was named."""
+    if place.code is None:
+        raise BadInput(NAME_THE_CODE)
+    plan = place.definitions.get(row.machine)
+    if plan is None:
+        raise BadInput(
+            f"thread {row.address.thread_id!r} is of machine {row.machine!r}, not known to {place.code}"
+        )
+    return plan
 
 
 def resolution_of(
@@ -30,19 +64,17 @@ async def operate(out: Output, place: Place, thread_id: str, resolution: Resolut
     """Resolve, or without a resolution retry; the thread is runnable then."""
     address = address_of(place.workspace, thread_id)
     if place.code is None:
-        raise BadInput(
-            "name the code of the thread's machine with --runtime MODULE:NAME, as `perdure run` takes it"
-        )
+        raise BadInput(NAME_THE_CODE)
     async with place.store as store:
         row = await find_thread(store, address)
-        plan = place.definitions.get(row.machine)
-        if plan is None:
-            raise BadInput(f"thread {thread_id!r} is of machine {row.machine!r}, not known to {place.code}")
+        plan = known_machine(place, row)
         env = Env()
-        if resolution is None:
-            await retry(store, env, plan, address)
-        else:
-            await resolve(store, env, plan, address, resolution)
+        advice = f"`perdure why {thread_id}` tells, and to say it again is safe"
+        with answered(f"whether that was recorded for thread {thread_id!r}", advice):
+            if resolution is None:
+                await retry(store, env, plan, address)
+            else:
+                await resolve(store, env, plan, address, resolution)
     if out.as_json:
         out.json({"thread": thread_id, "workspace": place.workspace, "status": "running"})
     else:
