@@ -47,7 +47,8 @@ def class_fields(class_: Any) -> Sequence[Any]:
     """The fields of a class, each with what an attrs field says of itself; ``Refused`` for one that could not
     be given again when its object is read back."""
     if attrs.has(class_):
-        return attrs.fields(class_)
+        fields: tuple[Any, ...] = attrs.fields(class_)
+        return fields
     if is_model(class_):
         return model_fields(class_)
     if hasattr(class_, "__pydantic_fields__"):

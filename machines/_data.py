@@ -85,7 +85,7 @@ class DataPlan(Generic[D]):
         self._ephemeral = tuple(plan.name for plan in plans if plan.kind == "ephemeral")
         self.budget = next((plan.name for plan in plans if plan.is_budget), None)
         self._costs = tuple(plan.name for plan in plans if plan.is_cost)
-        self._constructor = Constructor(self.cls, self.fields, where)
+        self._constructor: Constructor[D] = Constructor(self.cls, self.fields, where)
         self._owned = tuple((plan.name, plan.owned) for plan in plans if plan.owned is not None)
 
     def started(self, data: D, owned: Mapping[str, object]) -> Merged[D]:

@@ -137,7 +137,7 @@ class TestData:
             words: Sequence[str] = field(default_factory=lambda: ["w"])
 
         first = DataPlan(Old, "M").started(Old("c"), {})
-        assert reloaded(DataPlan(New, "M"), first) == New("c", ("w",))  # type: ignore[arg-type]
+        assert reloaded(DataPlan(New, "M"), first) == New("c", ("w",))
 
     def test_of_a_generic_class(self) -> None:
         @dataclass

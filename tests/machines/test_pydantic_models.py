@@ -104,8 +104,9 @@ class TestData:
         assert back.notes == (Note(text="n", tags=("t",)), Note(text="m", by={"x": 1}))
         assert back.words == ("w",)
         for data in (first.data, then.data, then.live, back):
+            prices: Any = data.prices
             with pytest.raises(TypeError):
-                data.prices["c"] = 1
+                prices["c"] = 1
         with pytest.raises(TypeError):
             back.notes[1].by["y"] = 1
 
@@ -113,8 +114,9 @@ class TestData:
         cache = Cache()
         then = after(PLAN, PLAN.started(Brief(customer="c"), {}), scratch=cache)
         assert (then.live.scratch, then.data.scratch) == (cache, None)
+        prices: Any = then.live.prices
         with pytest.raises(TypeError):
-            then.live.prices["c"] = 1
+            prices["c"] = 1
 
     def test_is_patched_by_a_model(self) -> None:
         assert PLAN.patch({"draft": "d", "customer": "mine"}) == {"draft": "d"}
