@@ -49,8 +49,18 @@ def class_fields(class_: Any) -> Sequence[Any]:
     if attrs.has(class_):
         fields: tuple[Any, ...] = attrs.fields(class_)
         return fields
-    if is_model(class_):
-        return model_fields(class_)
+    found = model_fields(class_) if is_model(class_) else _dataclass_fields(class_)
+    for field in found:
+        metadata: Any = getattr(field.default, "metadata", None)
+        if isinstance(metadata, dict) and OWNED in metadata:
+            raise Refused(
+                "runtime_owned() is a field of a @record alone: make the data one, or drop it",
+                f".{field.name}",
+            )
+    return found
+
+
+def _dataclass_fields(class_: Any) -> Sequence[Any]:
     if hasattr(class_, "__pydantic_fields__"):
         raise Refused(f"{class_.__name__} is pydantic's dataclass: make it a BaseModel, or a plain dataclass")
     for name, field in class_.__dataclass_fields__.items():
@@ -63,10 +73,6 @@ def _dataclass_field(field: dataclasses.Field[Any]) -> DataclassField:
     default = attrs.NOTHING if field.default is dataclasses.MISSING else field.default
     if field.default_factory is not dataclasses.MISSING:
         default = attrs.Factory(field.default_factory)
-    if hasattr(default, "metadata") and OWNED in default.metadata:
-        raise Refused(
-            "runtime_owned() is a field of a @record alone: make the data one, or drop it", f".{field.name}"
-        )
     return DataclassField(
         name=field.name, alias=field.name, default=default, init=field.init, metadata=field.metadata
     )

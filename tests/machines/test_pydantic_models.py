@@ -26,10 +26,12 @@ from perdure.machines import (
     Message,
     ModelWritable,
     NotStorable,
+    Position,
     Reducer,
     Unreadable,
     codec,
     record,
+    runtime_owned,
 )
 
 T = TypeVar("T")
@@ -292,6 +294,10 @@ class ListOf(BaseModel):
     words: list[str]
 
 
+class Owns(BaseModel):
+    seq: int = runtime_owned(Position.seq)
+
+
 class Unresolved(BaseModel):
     inner: "NeverDefined"  # type: ignore[name-defined]  # noqa: F821
 
@@ -314,6 +320,7 @@ class TestRefused:
                 HoldsOpen,
                 r"M\.inner: Brief can be changed in place: give it model_config = ConfigDict\(frozen",
             ),
+            (Owns, r"M\.seq: runtime_owned\(\) is a field of a @record alone"),
             (ListOf, r"M\.words: list\[str\] cannot be stored"),
             (Unresolved, "M: pydantic cannot resolve an annotation of Unresolved"),
             (Mixed, "M: Mixed is pydantic's dataclass: make it a BaseModel, or a plain dataclass"),
