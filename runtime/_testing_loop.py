@@ -1,0 +1,154 @@
+"""An event loop whose time is simulated: whatever sleeps is due at once, in order, and nothing really waits.
+
+A process is simulated too: whatever is begun in a context that carries one belongs to it, and ``kill`` stops
+all of that where it is. Like SIGKILL it runs no ``except`` and no ``finally``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import selectors
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, TypeVar
+from unittest import mock
+
+from anyio._backends._asyncio import AsyncIOBackend
+from typing_extensions import TypeVarTuple, Unpack
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+EPOCH = 1_800_000_000_000_000
+"""Microseconds at which simulated wall clocks begin."""
+
+PROCESS: ContextVar[object] = ContextVar("process")
+"""The simulated process that code runs in; unset for the test itself and for the world outside."""
+
+
+class Deadlock(RuntimeError):
+    """Nothing is ready and nothing is scheduled: whoever waits would wait for ever."""
+
+
+async def for_ever() -> Any:
+    """A reply that never comes."""
+    await asyncio.get_running_loop().create_future()
+
+
+class _Jumping(selectors.SelectSelector):
+    """Instead of waiting, moves the loop's clock to the next timer."""
+
+    loop: SimLoop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None:
+            raise Deadlock("nothing is ready and nothing is scheduled")
+        self.loop.elapsed += max(timeout, 0)
+        return super().select(0)
+
+
+class SimLoop(asyncio.SelectorEventLoop):
+    """``time()`` starts at 0 and jumps; what would run in a thread runs at once."""
+
+    def __init__(self) -> None:
+        self.elapsed = 0.0
+        self._dead: set[object] = set()
+        self._of: dict[object, list[asyncio.Task[Any]]] = {}
+        selector = _Jumping()
+        selector.loop = self
+        super().__init__(selector)
+        self.set_task_factory(_remember)
+
+    def time(self) -> float:
+        return self.elapsed
+
+    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # type: ignore[override] # pyright: ignore
+        """At once: a thread would run on in real time."""
+        future: asyncio.Future[T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def now(self) -> int:
+        """The simulated wall clock, in microseconds since the epoch."""
+        return EPOCH + round(self.elapsed * 1_000_000)
+
+    # --- processes --------------------------------------------------------------------------------
+
+    def remember(self, process: object, task: asyncio.Task[Any]) -> None:
+        """A task was begun in a process."""
+        tasks = self._of.setdefault(process, [])
+        tasks[:] = [each for each in tasks if not each.done()]
+        tasks.append(task)
+
+    def kill(self, process: object) -> None:
+        """Nothing of the process runs from here on, but the caller's own code up to its next await."""
+        self._dead.add(process)
+        handles: list[Any] = [*self._ready, *self._scheduled]  # type: ignore[attr-defined]
+        for handle in handles:
+            if handle._context.get(PROCESS, None) is process:
+                handle.cancel()
+
+    def call_soon(
+        self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
+    ) -> asyncio.Handle:
+        within = copy_context() if context is None else context
+        if self._dead and within.get(PROCESS, None) in self._dead:
+            handle = asyncio.Handle(callback, args, self, within)
+            handle.cancel()
+            return handle
+        return super().call_soon(callback, *args, context=within)
+
+    def bury(self) -> None:
+        """Close what killed processes left standing, so that the loop can end."""
+        for process in self._dead:
+            for task in self._of.get(process, ()):
+                if task.done():
+                    continue
+                coroutine = task.get_coro()
+                with contextlib.suppress(RuntimeError):  # it awaits in a finally: dead all the same
+                    if coroutine is not None:
+                        coroutine.close()
+                asyncio.tasks._unregister_task(task)
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+def _remember(loop: Any, coro: Any, **options: Any) -> Any:
+    task = asyncio.Task(coro, loop=loop, **options)
+    context = options.get("context")
+    process = PROCESS.get(None) if context is None else context.get(PROCESS, None)
+    if process is not None:
+        loop.remember(process, task)
+    return task
+
+
+@contextlib.contextmanager
+def at_once() -> Generator[None]:
+    """What code in a simulated loop gives to anyio's threads runs at once; other loops have their threads."""
+    real = AsyncIOBackend.run_sync_in_worker_thread
+
+    async def run(fn: Callable[..., Any], args: tuple[Any, ...], **options: Any) -> Any:
+        if isinstance(asyncio.get_running_loop(), SimLoop):
+            return fn(*args)
+        return await real(fn, args, **options)
+
+    with mock.patch.object(AsyncIOBackend, "run_sync_in_worker_thread", run):
+        yield
+
+
+def simulate(main: Callable[[SimLoop], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine in simulated time, and close what killed processes left."""
+
+    async def buried(loop: SimLoop) -> T:
+        try:
+            return await main(loop)
+        finally:
+            loop.bury()
+
+    with at_once(), asyncio.Runner(loop_factory=SimLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, SimLoop)
+        return runner.run(buried(loop))
