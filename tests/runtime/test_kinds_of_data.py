@@ -48,7 +48,7 @@ class Nothing:
     pass
 
 
-def working(cls: Any, work: Any, guard: Any = None) -> Any:
+def working(cls: Any, work: Any) -> Any:
     """A machine of one state, whose handler is ``work``."""
 
     class Works(Machine[cls, World], version=1, calls=CALLS):
@@ -56,7 +56,7 @@ def working(cls: Any, work: Any, guard: Any = None) -> Any:
 
         working = State(initial=True, retry=ONCE)
         done = State(final=True)
-        finished = working.to(done, when=guard)
+        finished = working.to(done)
 
         @working.handler
         async def work(self, data: Any, step: Step[World]) -> Fire:
@@ -129,18 +129,34 @@ async def test_a_field_that_a_handler_assigned_is_named(loop: SimLoop, cls: Any)
 @KINDS
 @simulated
 async def test_what_a_guard_assigns_is_not_kept(loop: SimLoop, cls: Any) -> None:
+    seen: list[str] = []
+
     def spoils(data: Any) -> bool:
         data.text = "spoilt"
         return True
 
-    async def works(data: Any, step: Step[World]) -> dict[str, Any]:
-        return {"text": "good"}
+    class Guarded(Machine[cls, World], version=1, calls=CALLS):
+        """Two steps in one process."""
 
-    machine = working(cls, works, spoils)
-    sim = Sim(loop, machine)
-    thread = await (await sim.engine()).start(machine, cls())
+        first = State(initial=True)
+        second = State()
+        done = State(final=True)
+        went = first.to(second, when=spoils)
+        finished = second.to(done)
+
+        @first.handler
+        async def go(self, data: Any, step: Step[World]) -> Fire:
+            return self.went(**some(text="good"))
+
+        @second.handler
+        async def end(self, data: Any, step: Step[World]) -> Fire:
+            seen.append(data.text)
+            return self.finished()
+
+    sim = Sim(loop, Guarded)
+    await (await sim.engine()).start(Guarded, cls())
     await sim.until("ended")
-    assert (await thread.data()).text == "good"
+    assert seen == ["good"]
 
 
 @KINDS
