@@ -16,6 +16,7 @@ from ._calls import (
     effect,
     read,
 )
+from ._choices import Choice, Refusal, arguments, choice_of, payload_of, refusal, tool
 from ._codec import Codec, codec
 from ._data import DataPlan, Loaded, Merged
 from ._diagram import diagram
@@ -72,6 +73,7 @@ __all__ = [
     "Budget",
     "Call",
     "Cancellation",
+    "Choice",
     "Codec",
     "Conversation",
     "Cost",
@@ -102,6 +104,7 @@ __all__ = [
     "Position",
     "Read",
     "Reducer",
+    "Refusal",
     "Replaced",
     "Retry",
     "Row",
@@ -118,6 +121,8 @@ __all__ = [
     "Unknown",
     "Unreadable",
     "anywhere",
+    "arguments",
+    "choice_of",
     "codec",
     "definition",
     "diagram",
@@ -125,11 +130,14 @@ __all__ = [
     "effect",
     "from_anthropic",
     "from_openai",
+    "payload_of",
     "present",
     "read",
     "record",
+    "refusal",
     "replace",
     "runtime_owned",
     "to_anthropic",
     "to_openai",
+    "tool",
 ]

@@ -11,9 +11,11 @@ import attrs
 from typing_extensions import TypeVar
 
 from ._calls import Declared
+from ._choices import Choice, Refusal
 from ._codec import Codec, codec
 from ._errors import DefinitionError
-from ._record import ArtifactRef
+from ._record import ArtifactRef, ToolCall
+from ._states import Fire
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -146,6 +148,21 @@ class Step(Protocol[X_co]):
 
     def report(self, **progress: object) -> None:
         """Show progress to whoever watches; it is not durable, and no transition reads it."""
+        ...
+
+    def choices(self) -> Sequence[Choice]:
+        """What a model may decide in this state: the ``on_choice`` events that leave it, as tools for its API
+        (``choice.openai()``, ``choice.anthropic()``)."""
+        ...
+
+    def decide(self, call: ToolCall, /) -> Fire | Refusal:
+        """What a model's tool call comes to: the event to return from the handler, or a refusal whose
+        ``message()`` tells the model why not.
+
+        The event must be one of ``choices()``, the arguments its payload, and its guard true of the data as
+        its receiver would leave it. Nothing is written, and whatever the model wrote, it does not raise. A
+        model sets no field but those that the receiver sets.
+        """
         ...
 
     def patch_from_model(self, answer: Mapping[str, Any], /) -> dict[str, Any]:

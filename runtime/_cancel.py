@@ -74,13 +74,17 @@ async def terminate(store: Store, env: Env, address: Address, *, by: str, reason
             if row.standing.status == "ended":
                 break
             if row.owner == worker:  # a claim whose reply was lost
-                await until_known(lambda row=row: store.release([released(row)]))
+                await _give_up(store, row)
             elif await _take_over_and_end(store, env, worker, row, sent.row):
                 return
             else:
                 await anyio.sleep(PAUSE)
     if row.standing.reason != "terminated":
         raise _refused(row) if row.standing.status == "ended" else _held(row)
+
+
+async def _give_up(store: Store, row: ThreadRow) -> None:
+    await until_known(lambda: store.release([released(row)]))
 
 
 async def _send(store: Store, address: Address, event: str, by: str, reason: str) -> Sent:

@@ -141,10 +141,9 @@ def _reached(visit: Visit, progress: Progress) -> list[Spent]:
     name = visit.definition.budget
     if name is None:
         return []
-    used = {"steps": visit.seq}
     limits: Mapping[str, float] = getattr(progress.data, name).limits
-    counted = [
-        Spent(limit=limit, allowed=allowed, used=used.get(limit, getattr(progress.data, limit, 0)))
+    return [
+        Spent(limit=limit, allowed=allowed, used=used)
         for limit, allowed in limits.items()
+        if (used := float(visit.seq if limit == "steps" else getattr(progress.data, limit))) >= allowed
     ]
-    return [each for each in counted if each.used >= each.allowed]

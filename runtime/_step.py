@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from random import Random
 from typing import Any
 from uuid import UUID
 
-from perdure.machines import Declared
+from perdure.machines import Choice, Declared, Fire, Refusal, ToolCall
 from perdure.stores import check_name
 
 from ._attempt import Attempt
 from ._book import signature_of
+from ._choices import choices, decide
 from ._context import moment
 from ._errors import CallMisuse
+from ._progress import Progress
 from ._step_artifacts import ArtifactsOfStep, follow
 from ._step_memory import MemoryOfStep
 
@@ -22,9 +24,10 @@ from ._step_memory import MemoryOfStep
 class StepOfAttempt:
     """Implements ``perdure.machines.Step``."""
 
-    def __init__(self, attempt: Attempt, lane: str) -> None:
+    def __init__(self, attempt: Attempt, lane: str, progress: Progress) -> None:
         self._attempt = attempt
         self._lane = lane
+        self._progress = progress
         self.memory = MemoryOfStep(attempt, lane, self.call)
         self.artifacts = ArtifactsOfStep(attempt, lane)
 
@@ -51,7 +54,7 @@ class StepOfAttempt:
                 f"{self._attempt.visit.where}: a lane's name is not empty and has no '/': {name!r}"
             )
         check_name(f"{self._attempt.visit.where}: the name of a lane", name)
-        return StepOfAttempt(self._attempt, f"{self._lane}/{name}")
+        return StepOfAttempt(self._attempt, f"{self._lane}/{name}", self._progress)
 
     def now(self) -> Awaitable[datetime]:
         return self._drawn(
@@ -76,6 +79,12 @@ class StepOfAttempt:
 
     def report(self, **progress: object) -> None:
         self._attempt.visit.report(progress)
+
+    def choices(self) -> Sequence[Choice]:
+        return choices(self._attempt.visit)
+
+    def decide(self, call: ToolCall, /) -> Fire | Refusal:
+        return decide(self._attempt.visit, self._progress, call)
 
     def patch_from_model(self, answer: Mapping[str, Any], /) -> dict[str, Any]:
         return self._attempt.visit.definition.data.patch(answer)

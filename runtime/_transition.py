@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import define, evolve, field
 
-from perdure.machines import BadUpdate, NotStorable, Row, StatePlan
+from perdure.machines import BadUpdate, Merged, NotStorable, Row, StatePlan
 from perdure.stores import MemoryMoved, MemoryWrite, Micros, Standing
 
 from ._context import Parking, Visit, micros
@@ -62,16 +62,21 @@ def accepts(visit: Visit, progress: Progress, event: str, updates: Mapping[str, 
     """Whether an event that is not the handler's would lead anywhere now; nothing is written. Updates that do
     not fit park the thread, as a raising guard does."""
     try:
-        merged = visit.definition.data.merge(
-            progress.live,
-            [("main", updates)],
-            owned_values(visit.row.address.thread_id, visit.seq + 1),
-            n=visit.ledger.n,
-            positions=progress.positions,
-        )
+        merged = merged_with(visit, progress, updates)
     except (BadUpdate, NotStorable) as error:
         raise Parking("failed", f"{visit.where}: event {event!r}: {error}") from error
     return judge(visit, event, merged.data) is not None
+
+
+def merged_with(visit: Visit, progress: Progress, updates: Mapping[str, object]) -> Merged[Any]:
+    """The data as these updates would leave it, for guards to judge. ``BadUpdate``, ``NotStorable``."""
+    return visit.definition.data.merge(
+        progress.live,
+        [("main", updates)],
+        owned_values(visit.row.address.thread_id, visit.seq + 1),
+        n=visit.ledger.n,
+        positions=progress.positions,
+    )
 
 
 async def commit_transition(visit: Visit, progress: Progress, move: Transition) -> Progress:

@@ -101,7 +101,7 @@ class VisitRunner:
         lane, branches = attempt.handler.lane, len(self.visit.state.handlers) > 1
         plan = self.visit.definition.data
         shown = plan.shown(self.progress.live)
-        end = await attempt.run(StepOfAttempt(attempt, lane), shown)
+        end = await attempt.run(StepOfAttempt(attempt, lane, self.progress), shown)
         if isinstance(end, Fired):
             try:
                 who = f"branch {lane!r}" if branches else f"the handler of {self.visit.state.name!r}"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Budget,
         Call,
         Cancellation,
+        Choice,
         Conversation,
         Cost,
         DefinitionError,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         Position,
         Read,
         Reducer,
+        Refusal,
         Retry,
         Spent,
         State,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
         Unknown,
         Unreadable,
         anywhere,
+        arguments,
         diagram,
         dot,
         effect,
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
         runtime_owned,
         to_anthropic,
         to_openai,
+        tool,
     )
     from perdure.runtime import (
         AttemptTimedOut,
@@ -109,6 +113,7 @@ __all__ = [
     "CallSeen",
     "Cancellation",
     "CannotResolve",
+    "Choice",
     "Client",
     "Conversation",
     "Cost",
@@ -137,6 +142,7 @@ __all__ = [
     "Position",
     "Read",
     "Reducer",
+    "Refusal",
     "Resolution",
     "Retry",
     "Runtime",
@@ -157,6 +163,7 @@ __all__ = [
     "Unreadable",
     "__version__",
     "anywhere",
+    "arguments",
     "diagram",
     "dot",
     "effect",
@@ -169,6 +176,7 @@ __all__ = [
     "runtime_owned",
     "to_anthropic",
     "to_openai",
+    "tool",
 ]
 
 _FOLDERS = ("machines", "runtime", "stores", "artifacts")
