@@ -190,10 +190,10 @@ class World:
             asyncio.get_running_loop().call_later(reply.lands, land, context=self._outside)
         if reply.then is not None:
             reply.then()
-        if reply.takes or reply.then is not None:
-            await asyncio.sleep(reply.takes)
         if reply.lands == 0:
             await _at(f"{{key {key}}} was done by {name}")
+        if reply.takes or reply.then is not None:
+            await asyncio.sleep(reply.takes)
         if reply.hangs:
             await for_ever()
         if reply.error is not None:

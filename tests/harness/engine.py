@@ -8,8 +8,7 @@ of any process, of the store itself.
 from __future__ import annotations
 
 import asyncio
-import contextvars
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from random import Random
 from typing import Any, TypeVar
@@ -25,6 +24,7 @@ from perdure.runtime._client import Client
 from perdure.runtime._env import Env
 from perdure.runtime._journal import Body, decode_body
 from perdure.runtime._liveness import Mark
+from perdure.runtime._testing_process import Process
 from perdure.stores import (
     Address,
     Log,
@@ -37,7 +37,7 @@ from perdure.stores import (
     Threads,
 )
 
-from .loop import PROCESS, SimLoop, simulate, simulated
+from .loop import SimLoop, simulate, simulated
 from .store import FaultyStore, carrying, every
 from .world import (
     CALLS,
@@ -91,13 +91,14 @@ __all__ = [
 R = TypeVar("R")
 
 
-class Engine:
+class Engine(Process[World]):
     """One process with one runtime in it."""
 
     def __init__(self, sim: Sim, machines: Sequence[Any], options: dict[str, Any]) -> None:
+        super().__init__(sim.loop, sim.gone)
         self.sim = sim
         self.store = FaultyStore(sim.store, sim.tell, kill=self.kill)
-        self.runtime: Runtime[World] = Runtime(
+        self.runtime = Runtime(
             machines=machines,
             deps=sim.world,
             store=self.store,
@@ -105,39 +106,11 @@ class Engine:
             env=sim.env,
             **options,
         )
-        self.died = asyncio.Event()
-        self._context = contextvars.copy_context()
-        self._context.run(PROCESS.set, self)
-
-    @property
-    def id(self) -> str:
-        """The worker's id."""
-        return self.runtime._running._worker.worker  # type: ignore[union-attr]
-
-    async def inside(self, work: Callable[[], Awaitable[R]]) -> R:
-        """Await something in this process; it dies with it."""
-
-        async def run() -> R:
-            return await work()
-
-        task = self.sim.loop.create_task(run(), context=self._context)
-        return await asyncio.shield(task)
 
     async def begin(self) -> Engine:
         """Start the worker."""
         await self.inside(self.runtime.__aenter__)
         return self
-
-    async def end(self) -> None:
-        """Leave in good order."""
-        await self.inside(lambda: self.runtime.__aexit__(None, None, None))
-
-    def kill(self, *, known: bool = True) -> None:
-        """SIGKILL. ``known``: others can tell at once that the process is gone, and not only by its lease."""
-        self.died.set()
-        if known:
-            self.sim.gone.add(self.id)
-        self.sim.loop.kill(self)
 
     async def start(
         self, machine: Any, data: Any = None, /, *, thread_id: str = "t", **more: Any
@@ -150,16 +123,6 @@ class Engine:
             )
         )
         return self.sim.thread(machine, thread_id)
-
-    async def unless_killed(self, work: Awaitable[Any]) -> None:
-        """Wait for it, or for the death of this process."""
-        task, death = asyncio.ensure_future(work), asyncio.ensure_future(self.died.wait())
-        await asyncio.wait([task, death], return_when=asyncio.FIRST_COMPLETED)
-        death.cancel()
-        if task.done():
-            task.result()
-        else:
-            task.cancel()
 
 
 class Sim:

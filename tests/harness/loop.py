@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from perdure.runtime._testing_loop import EPOCH, PROCESS, Deadlock, SimLoop, simulate
+from perdure.runtime._testing_loop import EPOCH, PROCESS, Deadlock, SimLoop, at_once, simulate
 
-__all__ = ["EPOCH", "PROCESS", "Deadlock", "SimLoop", "simulate", "simulated"]
+__all__ = ["EPOCH", "PROCESS", "Deadlock", "SimLoop", "at_once", "simulate", "simulated"]
 
 
 def simulated(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -9,10 +9,9 @@ import itertools
 import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar, TypeVarTuple, Unpack
-from unittest import mock
 
 from anyio._backends._asyncio import _task_states
-from harness.loop import PROCESS, Deadlock, SimLoop
+from harness.loop import PROCESS, Deadlock, SimLoop, at_once
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -142,10 +141,6 @@ def _counted(loop: StoppableLoop, coro: Any, **options: Any) -> Any:
     return task
 
 
-async def _at_once(fn: Callable[..., Any], *args: Any, **_: Any) -> Any:
-    return fn(*args)
-
-
 def simulate(main: Callable[[StoppableLoop], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine in simulated time, and close what killed processes left."""
 
@@ -156,7 +151,7 @@ def simulate(main: Callable[[StoppableLoop], Coroutine[Any, Any, T]]) -> T:
             loop.bury()
 
     runner = asyncio.Runner(loop_factory=StoppableLoop)
-    with mock.patch("anyio.to_thread.run_sync", _at_once), runner:
+    with at_once(), runner:
         loop = runner.get_loop()
         assert isinstance(loop, StoppableLoop)
         return runner.run(buried(loop))
