@@ -89,30 +89,29 @@ def collect(machine: type[Machine[Any, Any]], root: type[Any]) -> Parts:
 
 
 def _data_type(machine: type[Any], root: type[Any], label: str) -> Any:
-    data = _given_to(root, machine)
+    given = list(dict.fromkeys(_given_to(root, machine)))
     base = next((base.__name__ for base in machine.__bases__ if issubclass(base, root)), root.__name__)
-    if data is None:
+    if not given:
         raise DefinitionError(f"{label}: it has no data type; say class {label}({base}[YourRecord])")
-    if not isinstance(get_origin(data) or data, type):
+    if len(given) > 1:
+        names = " and ".join(getattr(each, "__name__", repr(each)) for each in given)
+        raise DefinitionError(f"{label}: its bases give it {names} as its data; give each the same")
+    if not isinstance(get_origin(given[0]) or given[0], type):
         raise DefinitionError(
-            f"{label}: its data {data!r} is not a class; say class {label}({base}[YourRecord])"
+            f"{label}: its data {given[0]!r} is not a class; say class {label}({base}[YourRecord])"
         )
-    return data
+    return given[0]
 
 
-def _given_to(root: type[Any], klass: type[Any]) -> Any:
-    """The first argument that reaches ``root`` from a class, through generic bases; None where none does."""
+def _given_to(root: type[Any], klass: type[Any]) -> Iterator[Any]:
+    """The first arguments that reach ``root`` from a class, through generic bases."""
     for base in vars(klass).get("__orig_bases__", klass.__bases__):
         origin, arguments = get_origin(base) or base, get_args(base)
         if origin is root:
-            return arguments[0] if arguments else None
-        if isinstance(origin, type) and issubclass(origin, root):
-            found = _given_to(root, origin)
-            if arguments and found is not None:
-                found = _filled(found, dict(zip(_parameters(origin), arguments, strict=False)))
-            if found is not None:
-                return found
-    return None
+            yield from arguments[:1]
+        elif isinstance(origin, type) and issubclass(origin, root):
+            filled = dict(zip(_parameters(origin), arguments, strict=False))
+            yield from (_filled(found, filled) for found in _given_to(root, origin))
 
 
 def _filled(declared: Any, arguments: Mapping[Any, Any]) -> Any:

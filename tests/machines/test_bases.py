@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import new_class
 from typing import Annotated, Any, Generic, TypeVar
 
 import pytest
@@ -127,6 +128,14 @@ class TestBases:
         inside = definition(Post).data.fields["inside"].codec
         assert inside is not None
         assert inside.type is Claim
+
+    def test_bases_agree_on_the_data(self) -> None:
+        class Both(Claims, Timed[Claim]):
+            pass
+
+        assert definition(Both).data.fields.keys() == {"n", "notes"}
+        with pytest.raises(DefinitionError, match="M: its bases give it Claim and Envelope as its data"):
+            new_class("M", (Timed[Claim], Mail[Talk]))
 
     def test_calls_add_up(self) -> None:
         assert set(definition(Claims).calls) == {"first_look", "second_look"}
