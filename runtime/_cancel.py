@@ -66,11 +66,10 @@ async def cancel(store: Store, address: Address, *, by: str, reason: str) -> Sen
 async def terminate(store: Store, env: Env, address: Address, *, by: str, reason: str) -> None:
     """End the thread at once, whoever has it. ``NoSuchThread``; ``SignalRefused`` where it has ended
     otherwise, saying how; ``CannotResolve`` where others keep it from being claimed."""
-    await find_thread(store, address)
+    row = await find_thread(store, address)
     sent = await _send(store, address, TERMINATE, by, reason)
     async with operator(store, env) as worker:
         for _ in range(TAKE_OVERS):
-            row = await find_thread(store, address)
             if row.standing.status == "ended":
                 break
             if row.owner == worker:  # a claim whose reply was lost
@@ -79,6 +78,7 @@ async def terminate(store: Store, env: Env, address: Address, *, by: str, reason
                 return
             else:
                 await anyio.sleep(PAUSE)
+            row = await find_thread(store, address)
     if row.standing.reason != "terminated":
         raise _refused(row) if row.standing.status == "ended" else _held(row)
 
