@@ -17,6 +17,7 @@ from perdure.machines import (
     Budget,
     Call,
     Cancellation,
+    Choice,
     Conversation,
     Cost,
     Ephemeral,
@@ -28,6 +29,7 @@ from perdure.machines import (
     ModelWritable,
     Namespace,
     Position,
+    Refusal,
     Retry,
     Spent,
     State,
@@ -229,6 +231,12 @@ class Reviewing(Summarise):
 
     @asking.handler
     async def talk_on(self, data: Brief, step: Step[Deps]) -> Fire:
+        assert_type(step.choices(), Sequence[Choice])
+        for call in data.talk[-1].tool_calls:
+            decided = step.decide(call)
+            assert_type(decided, Fire | Refusal)
+            if isinstance(decided, Fire):
+                return decided
         return self.settled(draft="said")
 
     @ask.received
@@ -327,6 +335,8 @@ async def main(answer: Mapping[str, Any]) -> None:
     assert_type(thread, Thread[Summarise, Brief])
     await thread.signal(Summarise.approve, Approval(by="ada"), id="approval-1")
     await thread.signal(Summarise.nudge, id="nudge-1")
+    await thread.cancel(reason="too late", by="ada")
+    await thread.terminate()
     ended = await thread.result()
     assert_type(ended.data, Brief)
     claims = await runtime.start(Claims, Brief(customer_id="cust_42"), thread_id="cust_42/claims")

@@ -195,6 +195,11 @@ class Nested(Machine[Brief, Deps]):
         return self.pick(draft="a")  # WRONG
 
     @inner.handler
+    async def decides(self, data: Brief, step: Step[Deps]) -> Fire:
+        step.decide("pick")  # WRONG
+        return step.decide(data.talk[-1].tool_calls[0])  # WRONG
+
+    @inner.handler
     async def cancels(self, data: Brief, step: Step[Deps]) -> Fire:
         return self.stop()  # WRONG
 
@@ -259,6 +264,8 @@ async def outside(plain: Thread[Plain, Empty]) -> None:
     await plain.signal(Summarise.approve, Approval(by="a"), id="a")  # WRONG
     await thread.signal(Reviewing.ask, Question(words=""), id="a")  # WRONG
     await thread.signal(Reviewing.stop, id="a")  # WRONG
+    await thread.cancel("too late")  # WRONG
+    await thread.terminate(reason=Cancellation(by="a", reason="b"))  # WRONG
     await runtime.start(Claims, Empty(), thread_id="a")  # WRONG
     ended = await thread.result()
     print(ended.data.custmer_id)  # WRONG
