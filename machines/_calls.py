@@ -150,6 +150,11 @@ class _Function(Declared[X_contra, P, R_co], _Uncallable):
         return self._types().parameters.decode(raw, where)
 
     @property
+    def parameters(self) -> Parameters:
+        """Every parameter after ``call``, each with its codec and default."""
+        return self._types().parameters
+
+    @property
     def result(self) -> Codec[Any]:
         """The codec of what the call returns."""
         return self._types().result

@@ -11,6 +11,7 @@ import msgspec
 
 from ._codec import Codec, codec
 from ._errors import DefinitionError, Unreadable
+from ._shape import Schemas
 
 
 class BadCall(Exception):
@@ -52,6 +53,25 @@ class Parameters:
         if unknown:
             raise Unreadable(f"{where}({unknown[0]}): stored, but the call has no such parameter any more")
         return {name: self._value(name, stored, where) for name in self.codecs}
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of the object of arguments, for models and for people."""
+        schemas = Schemas()
+        properties = {name: made.schema_in(schemas) for name, made in self.codecs.items()}
+        required = [name for name in self.codecs if name not in self.defaults]
+        schema: dict[str, Any] = {"type": "object", "properties": properties, "required": required}
+        schema["additionalProperties"] = False
+        return {**schema, "$defs": schemas.definitions} if schemas.definitions else schema
+
+    def from_json(self, given: Mapping[str, Any], where: str) -> dict[str, Any]:
+        """The arguments in an object of JSON that a model wrote; ``BadCall`` says what does not fit."""
+        bound = dict(self._bind((), given, where))
+        for name, plain in given.items():
+            try:
+                bound[name] = self.codecs[name].decode(msgspec.json.encode(plain), f"{where}({name})")
+            except Unreadable as error:
+                raise BadCall(str(error)) from error
+        return bound
 
     def _value(self, name: str, stored: Mapping[str, msgspec.Raw], where: str) -> object:
         if name in stored:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias, cast
 
 from ._record import Message, ToolCall
 
@@ -124,7 +124,7 @@ def _openai_parts(parts: object, at: str) -> tuple[list[str], list[str]]:
 def _from_openai_call(call: object, at: str) -> ToolCall:
     if not isinstance(call, Mapping):
         refuse(at, f"it is {kind_of(call)}, and has to be an object")
-    fields: Mapping[str, Any] = call
+    fields = cast("Mapping[str, Any]", call)
     kind = fields.get("type", "function")
     if kind != "function":
         cannot_hold(at, str(kind))
@@ -132,7 +132,7 @@ def _from_openai_call(call: object, at: str) -> ToolCall:
     function = fields.get("function")
     if not isinstance(function, Mapping):
         refuse(f"{at}.function", f"it is {kind_of(function)}, and has to be an object")
-    called: Mapping[str, Any] = function
+    called = cast("Mapping[str, Any]", function)
     only(called, {"name", "arguments"}, f"{at}.function")
     return ToolCall(
         id=text_of(fields, "id", at),
@@ -201,15 +201,15 @@ def kind_of(value: object) -> str:
 def enumerated(given: object, at: str = "messages") -> list[tuple[str, Mapping[str, Any]]]:
     """Each object of a list (or the one that is given instead), with where it stands."""
     if isinstance(given, Mapping):
-        return [(f"{at}[0]", given)]
+        return [(f"{at}[0]", cast("Mapping[str, Any]", given))]
     if isinstance(given, str) or not isinstance(given, Sequence):
         refuse(at, f"it is {kind_of(given)}, and has to be a list of objects")
     found: list[tuple[str, Mapping[str, Any]]] = []
-    items: Sequence[Any] = given
+    items = cast("Sequence[Any]", given)
     for n, item in enumerate(items):
         if not isinstance(item, Mapping):
             refuse(f"{at}[{n}]", f"it is {kind_of(item)}, and has to be an object, as model_dump() makes it")
-        found.append((f"{at}[{n}]", item))
+        found.append((f"{at}[{n}]", cast("Mapping[str, Any]", item)))
     return found
 
 
@@ -237,8 +237,7 @@ def optional_list(given: Mapping[str, Any], key: str, at: str) -> list[Any]:
         return []
     if isinstance(value, str) or not isinstance(value, Sequence):
         refuse(f"{at}.{key}", f"it is {kind_of(value)}, and has to be a list")
-    items: Sequence[Any] = value
-    return list(items)
+    return list(cast("Sequence[Any]", value))
 
 
 def json_object(text: str, at: str) -> Json:
@@ -253,5 +252,4 @@ def json_object(text: str, at: str) -> Json:
         refuse(at, f"it is no JSON ({error}): answer such a call with the error, and have it made again")
     if not isinstance(value, dict):
         refuse(at, "it is JSON, and no object")
-    found: Json = value
-    return found
+    return cast("Json", value)

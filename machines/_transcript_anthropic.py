@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import attrs
 
@@ -149,9 +149,8 @@ def _turn(role: str, content: object, at: str, names: Mapping[str, str]) -> list
 
 def _listed(content: object, at: str) -> Sequence[Any]:
     if isinstance(content, (str, Mapping)) or not isinstance(content, Sequence):
-        refuse(at, f"it is {kind_of(content)}, and has to be text or a list of blocks")
-    blocks: Sequence[Any] = content
-    return blocks
+        refuse(at, f"it is {kind_of(cast(object, content))}, and has to be text or a list of blocks")
+    return cast("Sequence[Any]", content)
 
 
 def _texts(content: object, at: str) -> list[str]:
@@ -171,7 +170,7 @@ def _text_of(block: Mapping[str, Any], at: str) -> str:
 
 
 def _call(block: Mapping[str, Any], at: str) -> ToolCall:
-    if (block.get("caller") or {}).get("type") == "direct":
+    if block.get("caller") == {"type": "direct"}:
         block = {key: value for key, value in block.items() if key != "caller"}
     only(block, {"type", "id", "name", "input"}, at)
     given = block.get("input")
