@@ -103,7 +103,8 @@ class DataPlan(Generic[D]):
             if plan.kind in ("append", "conversation"):
                 self._append(plan, value, (), changes, NotStorable)
             elif plan.codec is not None:
-                self._check_limits(plan, value, NotStorable)
+                if plan.is_budget:
+                    self._check_limits(plan, value, NotStorable)
                 changes.raws[name], changes.values[name] = plan.codec.roundtrip(value, f"{self.where}.{name}")
         return self._merged(data, changes, owned, 0, {}, NotStorable)
 
@@ -235,9 +236,9 @@ class DataPlan(Generic[D]):
     def _update(self, plan: FieldPlan, lane: str, value: object, data: D, changes: _Changes) -> None:
         name = plan.name
         before = changes.lanes.setdefault(name, lane)
-        fresh = isinstance(value, Replaced)
+        fresh = False
         if isinstance(value, Replaced):
-            value = value.value
+            value, fresh = value.value, True
         if plan.kind in ("append", "conversation"):
             if fresh:
                 self._forget(plan, changes)
@@ -254,7 +255,8 @@ class DataPlan(Generic[D]):
         old = changes.values.get(name, getattr(data, name))
         if plan.reducer is not None and not fresh:
             value = self._reduce(plan, plan.reducer, old, value)
-        self._check_limits(plan, value, BadUpdate)
+        if plan.is_budget:
+            self._check_limits(plan, value, BadUpdate)
         if not plan.codec.same(value, old):
             changes.raws[name], changes.values[name] = plan.codec.roundtrip(value, f"{self.where}.{name}")
 
@@ -269,7 +271,7 @@ class DataPlan(Generic[D]):
         changes.replaced.add(plan.name)
 
     def _check_limits(self, plan: FieldPlan, value: Any, error: type[Exception]) -> None:
-        if plan.is_budget and isinstance(value, Budget):
+        if isinstance(value, Budget):
             lost = unknown_limit(value, self._costs)
             if lost is not None:
                 raise error(f"{self.where}.{plan.name}: {no_such_cost(lost, self._costs)}")
@@ -330,18 +332,20 @@ class DataPlan(Generic[D]):
         for name, raw in changes.raws.items():
             delta[name] = ["s", Raw(raw)]
             size += len(name) + len(raw) + 10
-        moved, items = dict(positions), dict[str, list[Raw]]()
+        moved: dict[str, Span] = dict(positions)
+        items: dict[str, list[Raw]] = {}
         for name, raws in changes.items.items():
             before = None if name in changes.replaced else positions.get(name, Span(n, 0, 0))
             delta[name], span, kept = self._kept(name, raws, before, n, values[name])
             moved[name], items[name] = span, list(map(Raw, kept))
             size += len(name) + 12
+        starts = [span.first for span in moved.values() if span.stored]
         return Merged(
             data=built,
             live=live,
             delta=delta,
-            items=to_bytes(items) if any(items.values()) else None,
-            items_from=min((span.first for span in moved.values() if span.stored), default=n + 1),
+            items=to_bytes(items) if items and any(items.values()) else None,
+            items_from=min(starts) if starts else n + 1,
             messages=tuple(changes.messages),
             positions=moved,
             size=size,
