@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import attrs
 
@@ -148,9 +148,11 @@ def _turn(role: str, content: object, at: str, names: Mapping[str, str]) -> list
 
 
 def _listed(content: object, at: str) -> Sequence[Any]:
+    given: Any = content
     if isinstance(content, (str, Mapping)) or not isinstance(content, Sequence):
-        refuse(at, f"it is {kind_of(cast(object, content))}, and has to be text or a list of blocks")
-    return cast("Sequence[Any]", content)
+        refuse(at, f"it is {kind_of(given)}, and has to be text or a list of blocks")
+    blocks: Sequence[Any] = given
+    return blocks
 
 
 def _texts(content: object, at: str) -> list[str]:
