@@ -46,6 +46,8 @@ class DataclassField:
 def class_fields(class_: Any) -> Sequence[Any]:
     """The fields of a class, each with what an attrs field says of itself; ``Refused`` for one that could not
     be given again when its object is read back."""
+    if not is_model(class_):
+        _check_decorated(class_)
     if attrs.has(class_):
         fields: tuple[Any, ...] = attrs.fields(class_)
         return fields
@@ -58,6 +60,20 @@ def class_fields(class_: Any) -> Sequence[Any]:
                 f".{field.name}",
             )
     return found
+
+
+def _check_decorated(class_: Any) -> None:
+    """What a class declares is a field of it only once it is decorated, and by the decorator of its bases."""
+    by_attrs, by_dataclass = attrs.has(class_), dataclasses.is_dataclass(class_)
+    if by_attrs and by_dataclass:
+        raise Refused(f"{class_.__name__} is a record and a dataclass: decorate it and its bases alike")
+    if "__attrs_attrs__" in vars(class_) or "__dataclass_fields__" in vars(class_):
+        return
+    hints = inspect.get_annotations(class_)
+    lost = next((name for name, hint in hints.items() if "ClassVar" not in str(hint)), None)
+    if lost is not None:
+        way = "@record" if by_attrs else "@dataclass"
+        raise Refused(f"it is no field: decorate {class_.__name__} with {way}", f".{lost}")
 
 
 def _dataclass_fields(class_: Any) -> Sequence[Any]:

@@ -295,6 +295,38 @@ class BadDefault:
     size: int = "x"  # type: ignore[assignment]
 
 
+class Undecorated(Brief):
+    more: int = 0
+
+
+class OnlyMore(Brief):
+    kind: ClassVar[str] = "more"
+
+    @property
+    def loud(self) -> str:
+        return self.customer.upper()
+
+
+@record
+class Recorded:
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class Mixed(Recorded):
+    more: int = 0
+
+
+class UndecoratedRecord(Recorded):
+    more: int = 0
+
+
+def test_a_subclass_without_fields_of_its_own_needs_no_decorator() -> None:
+    plan = DataPlan(OnlyMore, "M")
+    first = plan.started(OnlyMore("c"), {})
+    assert reloaded(plan, first).loud == "C"
+
+
 class TestRefused:
     @pytest.mark.parametrize(
         ("cls", "message"),
@@ -307,6 +339,9 @@ class TestRefused:
             (Hidden, r"M\._size: an update could not name a private field"),
             (ListOf, r"M\.words: list\[str\] cannot be stored: it can be changed in place"),
             (BadDefault, r"M\.size, by default: 'x' \(str\) is no int"),
+            (Undecorated, r"M\.more: it is no field: decorate Undecorated with @dataclass"),
+            (UndecoratedRecord, r"M\.more: it is no field: decorate UndecoratedRecord with @record"),
+            (Mixed, r"M: Mixed is a record and a dataclass: decorate it and its bases alike"),
             (OpenAttrs, r"M: the data OpenAttrs of a machine has to be a @record, a dataclass or a pydantic"),
             (int, r"M: the data int of a machine has to be a @record, a dataclass or a pydantic model"),
         ],
