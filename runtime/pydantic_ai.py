@@ -22,7 +22,7 @@ from typing import Any, Generic
 
 from typing_extensions import TypeVar
 
-from perdure.machines import Declared, DefinitionError, Effect, Message, Read, Step
+from perdure.machines import Declared, DefinitionError, Message, Step
 
 try:
     from pydantic_ai import Agent
@@ -62,7 +62,7 @@ class StepAgent(Generic[X, D, O_co]):
         agent: Agent[D, O_co],
         *,
         name: str,
-        tools: Sequence[Effect[X, ..., Any] | Read[X, ..., Any]] = (),
+        tools: Sequence[Declared[X, ..., Any]] = (),
         pure: Sequence[Callable[..., Any]] = (),
     ) -> None:
         if not name.isidentifier():

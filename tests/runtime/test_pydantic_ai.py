@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from harness.engine import CALLS, Engine, Note, Sim, World, carrying, job, simulate, simulated
 from harness.loop import PROCESS, SimLoop
+from pydantic import TypeAdapter
 from pydantic_ai import Agent, ModelRetry
 from pydantic_ai.messages import (
     ImageUrl,
@@ -180,6 +181,22 @@ async def test_an_error_of_a_read_fails_the_attempt_and_is_no_retry_prompt(loop:
     assert "no line" in str(await sim.entries("failed"))
     assert len(script.asked) == 2
     assert script.told(1)[0].content == {"name": "Ada"}
+
+
+@simulated
+async def test_a_validation_error_inside_a_tool_is_the_tool_s_and_not_the_model_s(loop: SimLoop) -> None:
+    @read
+    async def parsing(call: Call[World], id: str) -> int:
+        return TypeAdapter(int).validate_python(await call.deps.read("parsing", id))
+
+    script = Scripted([uses("parsing", id="c1")], DONE)
+    made = machine(StepAgent(Agent(script.model), name="helper", tools=[parsing]))
+    sim = Sim(loop, made)
+    sim.world.next_reads("parsing", "seven", "7")
+    await ends(sim, made)
+    assert "read helper.parsing: 1 validation error" in str(await sim.entries("failed"))
+    assert len(script.asked) == 2
+    assert script.told(1)[0].content == 7
 
 
 @simulated
