@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import attrs
 
 from ._classes import is_frozen
+from ._errors import BadUpdate
 from ._fields import FieldPlan
 from ._pydantic import fault_of, is_model
 from ._shape import reason_of
@@ -58,6 +59,17 @@ class Constructor(Generic[D]):
                 raise error(f"{where}: {self._cls.__name__} changes items that accumulate: let it keep them")
             object.__setattr__(data, name, given)
         return changed
+
+    def check_field(self, name: str, value: Any) -> None:
+        """``BadUpdate`` where a model refuses the field's value, whatever the others are."""
+        if not is_model(self._cls):
+            return
+        try:
+            self._cls(**{name: value})
+        except Exception as raised:
+            fault = fault_of(raised, name)
+            if fault is not None:
+                raise BadUpdate(f"{self._where}{fault[0]}: {fault[1]}") from raised
 
     def shown(self, data: D) -> D:
         """The data itself where it cannot be changed, else a copy."""

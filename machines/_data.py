@@ -199,11 +199,14 @@ class DataPlan(Generic[D]):
         """
         if not isinstance(mapping, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise BadUpdate(f"{self.where}: a model's answer is a mapping of fields, not {describe(mapping)}")
-        return {
+        updates = {
             name: self._patched(plan, mapping[name])
             for name, plan in self.fields.items()
             if plan.model_writable and name in mapping
         }
+        for name, value in updates.items():
+            self._constructor.check_field(name, value)
+        return updates
 
     def patch_schema(self) -> dict[str, Any]:
         """JSON Schema of what a model may set, for the model to be given."""

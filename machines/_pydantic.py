@@ -87,13 +87,17 @@ def _field(name: str, info: Any) -> ModelField:
     )
 
 
-def fault_of(error: Exception) -> tuple[str, str] | None:
-    """The path to the first value that a model refuses, and why; None for any other error."""
+def fault_of(error: Exception, field: str | None = None) -> tuple[str, str] | None:
+    """The path to the first value that a model refuses, and why, in ``field`` alone if one is given; None for
+    any other error."""
     errors: Callable[..., list[dict[str, Any]]] | None = getattr(error, "errors", None)
     module = type(error).__module__
     if errors is None or type(error).__name__ != "ValidationError" or not module.startswith("pydantic"):
         return None
-    first = errors(include_url=False, include_input=False, include_context=False)[0]
+    found = errors(include_url=False, include_input=False, include_context=False)
+    first = next((each for each in found if field is None or each["loc"][:1] == (field,)), None)
+    if first is None:
+        return None
     path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in first["loc"])
     return path, str(first["msg"])
 

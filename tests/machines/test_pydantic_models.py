@@ -123,6 +123,8 @@ class TestData:
     def test_is_patched_by_a_model(self) -> None:
         assert PLAN.patch({"draft": "d", "customer": "mine"}) == {"draft": "d"}
         assert list(PLAN.patch_schema()["properties"]) == ["draft"]
+        with pytest.raises(BadUpdate, match=r"Summarise\.draft: String should have at most 10 characters"):
+            PLAN.patch({"draft": "much too long for it"})
 
     def test_is_shown_to_users_code_as_a_copy_where_it_can_be_changed(self) -> None:
         data = PLAN.started(Brief(customer="c"), {}).data
