@@ -134,8 +134,13 @@ def _head(
 
 def holds(previous: bytes, row: LogRow) -> bool:
     """Whether a row follows the head before it (a thread's first row: its incarnation), purged or not."""
+    return row.head == relinked(previous, row)
+
+
+def relinked(previous: bytes, row: LogRow) -> bytes:
+    """The head that a row with this content has behind the head before it."""
     sealed = row.payload if row.salt is None else seal(row.salt, row.payload)
-    return row.head == _head(previous, row.schema, row.seq, row.n, row.epoch, row.kind, row.at, sealed)
+    return _head(previous, row.schema, row.seq, row.n, row.epoch, row.kind, row.at, sealed)
 
 
 _NOT_THE_USERS = frozenset({"perdure", *sys.stdlib_module_names})
