@@ -12,6 +12,7 @@ from _story import (
     CALLS,
     RETRY,
     Did,
+    Spending,
     Story,
     Word,
     act,
@@ -29,7 +30,20 @@ from _story import (
 )
 from _world import Link, Planned
 
-from perdure.machines import Accept, Failure, Fire, Machine, Message, Namespace, State, Step
+from perdure.machines import (
+    Accept,
+    Cancellation,
+    Failure,
+    Fire,
+    Machine,
+    Message,
+    Namespace,
+    Refusal,
+    Spent,
+    State,
+    Step,
+    ToolCall,
+)
 
 
 class Line(Machine[Story, Link], calls=CALLS):
@@ -427,6 +441,56 @@ class Drawn(Machine[Story, Link], calls=CALLS):
         return self.limited(did=[did], trail=["limiting"])
 
 
+class Desk(Machine[Spending, Link], calls=CALLS):
+    """States in a state that has a clock and can be cancelled; a model that decides; a budget."""
+
+    job = State(initial=True)
+    asking = State(parent=job, initial=True, retry=RETRY)
+    acting = State(parent=job, retry=RETRY)
+    pausing = State(parent=job)
+    tidying = State(retry=RETRY)
+    done = State(final=True)
+    late = State(final=True)
+
+    go_on = asking.to(acting).on_choice(Word)
+    ask_again = asking.to(asking)
+    acted = acting.to(pausing)
+    rested = pausing.to(asking).after(timedelta(seconds=0.5))
+    used_up = asking.to(tidying).on_budget()
+    stop = job.to(tidying).on_cancel()
+    overdue = job.to(late).after(timedelta(seconds=25))
+    tidied = tidying.to(done)
+
+    @asking.handler
+    async def ask(self, data: Spending, step: Step[Link]) -> Fire:
+        did = await act(step, quote, publish, "ask")
+        await step.call(slowly, "ask")
+        name = "go_on" if did.value % 3 else "overdue"
+        decided = step.decide(ToolCall(id="1", name=name, arguments=f'{{"text": "{did.value}"}}'))
+        if isinstance(decided, Refusal):
+            return self.ask_again(did=[did], trail=["job.asking"], tokens=7)
+        return decided.also(did=[did], trail=["job.asking"], tokens=7)
+
+    @acting.handler
+    async def act_on_it(self, data: Spending, step: Step[Link]) -> Fire:
+        first = await act(step, price, charge, "act")
+        await step.call(slowly, "act")
+        await falter(step)
+        return self.acted(did=[first, await act(step, rate, transfer, "act more")], trail=["job.acting"])
+
+    @used_up.received
+    def note_it(self, data: Spending, spent: Spent) -> Accept:
+        return self.used_up(used_up=spent.limit)
+
+    @stop.received
+    def stopped(self, data: Spending, asked: Cancellation) -> Accept:
+        return self.stop(used_up=asked.by)
+
+    @tidying.handler
+    async def tidy(self, data: Spending, step: Step[Link]) -> Fire:
+        return self.tidied(did=[await act(step, price, put, "register")], trail=["tidying"])
+
+
 class Changing(Machine[Story, Link], calls=CALLS):
     """A step of which two versions run side by side: see ``Changed``."""
 
@@ -470,6 +534,7 @@ SAME: Sequence[Any] = [
     Keyed,
     Hasty,
     Drawn,
+    Desk,
 ]
 MACHINES: Sequence[Any] = [*SAME, Changing]
 CHANGED: Sequence[Any] = [*SAME, Changed]

@@ -17,9 +17,9 @@ from typing import Any
 
 import anyio
 from _loop import StoppableLoop, simulate
-from _machines import CHANGED, MACHINES, Changing, Keyed, Memo, Review, Scribe
+from _machines import CHANGED, MACHINES, Changing, Desk, Keyed, Memo, Review, Scribe
 from _store import CLEAR, LANDS_LATER, Shelf, Shore, WatchedStore, Weather, Wire
-from _story import Story, Word
+from _story import Word
 from _watch import Broken, Watch
 from _world import CALM, MAX_SKEW, Link, Trouble, World
 from attrs import define, field, frozen
@@ -180,6 +180,10 @@ class Run:
         clients = [self.loop.create_task(self._thread(m, name, rng.uniform(0, 8))) for m, name in specs]
         for _, name in [spec for spec in specs if spec[0] is Review]:
             clients += [self.loop.create_task(self._signal(name, n)) for n in range(rng.randint(0, 5))]
+        for machine, name in specs:
+            end = rng.choice(("cancel", "terminate", *("",) * (2 if machine is Desk else 10)))
+            if end:
+                clients.append(self.loop.create_task(self._end(machine, name, end)))
         await asyncio.sleep(self.calm_at)
         self._calm_down()
         await asyncio.gather(*clients)
@@ -326,7 +330,8 @@ class Run:
     async def _thread(self, machine: Any, name: str, at: float) -> None:
         await asyncio.sleep(at)
         session = "talk" if machine is Scribe else None
-        await self._insist(lambda where: where.start(machine, Story(), thread_id=name, session=session))
+        data = definition(machine).data.cls()
+        await self._insist(lambda where: where.start(machine, data, thread_id=name, session=session))
 
     async def _signal(self, name: str, number: int) -> None:
         """One signal, at any time, perhaps again and again."""
@@ -338,6 +343,17 @@ class Run:
             await self._insist(
                 lambda where: where.thread(Review, thread_id=name).signal(event, word, id=f"signal {number}")
             )
+
+    async def _end(self, machine: Any, name: str, what: str) -> None:
+        """Cancel or terminate a thread at any time, perhaps again."""
+        rng = self.rng
+        for by in ("ada", "bob")[: rng.choice((1, 1, 2))]:
+            await asyncio.sleep(rng.uniform(0, 14))
+            self.watch.takeovers += what == "terminate"
+            self.tell(f"{by} wants to {what} {name}")
+            await self._insist(
+                lambda where, by=by: getattr(where.thread(machine, thread_id=name), what)(by=by)
+            )  # type: ignore[misc]
 
     async def _insist(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
         """Ask of some process, or of none, and of another one where there is no answer in time."""
@@ -422,6 +438,8 @@ def run_seed(seed: int, *, trace: bool = False) -> Report:
         counts = {
             "threads": len(rows),
             "ended": sum(row.standing.status == "ended" for row in rows),
+            "cancelled": sum(row.standing.reason == "cancelled" for row in rows),
+            "terminated": sum(row.standing.reason == "terminated" for row in rows),
             "commits": sum(row.n for row in rows),
             "arrivals": len(run.world.arrivals),
             "kills": run.watch.crashes,

@@ -14,8 +14,10 @@ from perdure.machines import (
     Absent,
     Append,
     ArtifactRef,
+    Budget,
     Call,
     Conversation,
+    Cost,
     Found,
     Message,
     NotDone,
@@ -141,6 +143,15 @@ class Story:
     def noted(self) -> bool:
         """Somebody left a note."""
         return self.notes > 0
+
+
+@record
+class Spending(Story):
+    """The same, with what it may use and what it has used."""
+
+    budget: Budget = Budget(tokens=40, steps=9)
+    tokens: Annotated[int, Cost()] = 0
+    used_up: str = ""
 
 
 @record

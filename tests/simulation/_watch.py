@@ -17,11 +17,14 @@ from perdure.artifacts import MemoryArtifacts
 from perdure.machines import Definition
 from perdure.runtime._journal import Body, Entry, decode_body, holds
 from perdure.runtime._look import look
+from perdure.runtime._reserved import RESERVED
 from perdure.stores import Address, Commit, ThreadRow
 
 Visit = tuple[str, int]
 """A thread, and the checkpoint that the visit began with."""
 NAMED = ("in doubt", "diverged", "failed", "conflict", "unreadable", "poison")
+ENDED = ("cancelled", "terminated")
+"""Entries of commits that end a thread where it stands."""
 MEANT = ("Planned", "NotDone", "AttemptTimedOut", "ArtifactsUnavailable")
 """What an attempt of these machines may fail with."""
 
@@ -80,10 +83,13 @@ class Watch:
             f"commit {thread} n={log.n} seq={log.seq} epoch={log.epoch} {log.kind} {body.event}: {kinds}"
         )
         self._position(before, commit)
+        self._one_end(before, commit, body)
         for entry in body.entries:
             self._take_in(thread, before.standing.seq, log.epoch, entry)
         if log.kind == "park":
             self._parked(before, commit, body)
+        if commit.standing.reason == "cancelled":
+            self._settled(before, body)
         if log.kind == "transition":
             self._settled(before, body)
             self._in_order(before, commit, body)
@@ -96,6 +102,23 @@ class Watch:
             self.breaks("S1", f"{thread}: a commit at epoch {commit.epoch} landed at epoch {before.epoch}")
         if log.seq != before.standing.seq + (log.kind == "transition") or log.n != before.n:
             self.breaks("S1", f"{thread}: {log.kind} at seq {log.seq} landed on seq {before.standing.seq}")
+
+    def _one_end(self, before: ThreadRow, commit: Commit, body: Body) -> None:
+        """A thread ends once: by a transition to a final state, or as somebody asked from outside."""
+        thread, standing = before.address.thread_id, commit.standing
+        if before.standing.status == "ended":
+            self.breaks("S11", f"{thread}: {commit.log.kind} landed after its end")
+        asked = [e["k"] for e in body.entries if e["k"] in ENDED]
+        final = (
+            commit.log.kind == "transition" and self.definitions[before.machine].states[standing.state].final
+        )
+        if (standing.status == "ended") != (final or bool(asked)) or len(asked) + final > 1:
+            self.breaks("S11", f"{thread}: {standing.status} in {standing.state}, and {asked} asked for it")
+        if asked and ([standing.reason], standing.state) != (asked, before.standing.state):
+            self.breaks("S11", f"{thread}: ended as {standing.reason} in {standing.state}, asked was {asked}")
+        for row in [r for r in self.store.tables.inbox[before.address] if r.number in commit.consumed]:
+            if asked and row.event != {"cancelled": ":cancel", "terminated": ":terminate"}[asked[0]]:
+                self.breaks("S11", f"{thread}: {asked} took in {row.event}")
 
     def _take_in(self, thread: str, seq: int, epoch: int, entry: Entry) -> None:
         doubts = self._doubts.setdefault(thread, {})
@@ -131,7 +154,7 @@ class Watch:
         """A signal is taken in once, and nothing that the state accepts came before what it takes."""
         thread, state = before.address.thread_id, before.standing.state
         inbox = self.store.tables.inbox[before.address]
-        taken = [e["number"] for e in body.entries if e["k"] == "signal"]
+        taken = [e["number"] for e in body.entries if e["k"] in ("signal", "cancel")]
         if tuple(taken) != commit.consumed:
             self.breaks("S9", f"{thread}: {body.event} takes in {commit.consumed}, its entries say {taken}")
         came = [inbox[number - 1].at for number in taken]
@@ -144,8 +167,11 @@ class Watch:
         free = {e for e, rows in plan.rows.items() if any(row.guard is None for row in rows)} | {body.event}
         first = [row.id for row in inbox if row.consumed is None and row.event in free & {*plan.signals}]
         first = [i for i in first if any(r.id == i and r.at < at for r in inbox for at in came)]
+        stopped = bool(plan.handlers) and any(e["k"] == "cancel" for e in body.entries)
         first += [
-            e for e, due in self._due(before).items() if e != body.event and any(due < at for at in came)
+            e
+            for e, due in self._due(before).items()
+            if not stopped and e != body.event and any(due < at for at in came)
         ]
         if first:
             self.breaks("S9", f"{thread}: {state} took in {body.event}, and {first} came before it")
@@ -267,7 +293,7 @@ class Watch:
         return [(body.source or "", body.event or "") for body in bodies]
 
     def _from_outside(self, row: ThreadRow, event: str) -> bool:
-        return self.definitions[row.machine].events[event].kind != "fire"
+        return self.definitions[row.machine].events[event].kind not in ("fire", "choice")
 
     def _happened(self, thread: str, did: Did) -> None:
         arrivals = [
@@ -317,7 +343,8 @@ class Watch:
 
     def _heard_once(self, row: ThreadRow, data: Any) -> None:
         inbox = self.store.tables.inbox[row.address]
-        taken = sorted(msgspec.json.decode(r.payload)["text"] for r in inbox if r.consumed is not None)
+        words = [r for r in inbox if r.consumed is not None and r.event not in RESERVED]
+        taken = sorted(msgspec.json.decode(r.payload)["text"] for r in words)
         if sorted(data.heard) != taken:
             self.breaks("S9", f"{row.address.thread_id}: it heard {data.heard}, and {taken} were taken in")
 

@@ -9,7 +9,7 @@ import pytest
 from _run import run_seed
 
 from perdure.machines import ABSENT
-from perdure.runtime import _ledger
+from perdure.runtime import _ledger, _run
 from perdure.runtime._attempt import Attempt
 from perdure.runtime._book import Book, EffectRecord
 from perdure.runtime._effects import EffectWork
@@ -111,6 +111,28 @@ def asking_again(patch: Patch) -> None:
     patch.setattr(_ledger, "until_known", once)
 
 
+def cancels(patch: Patch) -> None:
+    """An event from outside waits for no effect."""
+
+    async def at_once(visit: Any) -> None:
+        return None
+
+    patch.setattr(_run, "settle_doubts", at_once)
+
+
+def ends(patch: Patch) -> None:
+    """A thread that was ended from outside is not given up, and goes on."""
+    ended = _run.end_in_place
+
+    async def in_words(ledger: Any, *what: Any, **more: Any) -> None:
+        before = ledger.standing
+        await ended(ledger, *what, **more)
+        ledger.standing = before
+
+    patch.setattr(_run, "end_in_place", in_words)
+    patch.setattr(memory_store, "_holds", lambda thread, incarnation, epoch: True)
+
+
 RULES: Mapping[Callable[[Patch], None], set[str]] = {
     pinning: {"S8"},
     settling: {"S3", "S6"},
@@ -121,6 +143,8 @@ RULES: Mapping[Callable[[Patch], None], set[str]] = {
     earlier_issues: {"S6"},
     resending: {"S1"},
     asking_again: {"intent", "S5", "S6", "chain"},
+    cancels: {"S5"},
+    ends: {"S11"},
 }
 
 
