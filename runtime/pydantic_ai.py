@@ -13,6 +13,10 @@ Each request to the model is a kept read, found again by what it is made of; eac
 after a crash in the step the agent runs from its beginning, is served everything that it had been answered,
 and goes on where it was. What the agent does beside that runs again: system prompts, instructions, output
 functions and validators have to give the same for the same, or the model is asked anew.
+
+A request that fails is not recorded, and the next attempt makes it again. A run that the agent gives up,
+after too many retries, say, is given up by each attempt, since all are served the same answers: lead such a
+state on with an ``on_failure`` event.
 """
 
 from __future__ import annotations

@@ -374,6 +374,21 @@ def test_a_tool_of_the_agent_s_own_is_refused_by_name() -> None:
         StepAgent(Agent(TestModel(), tools=[double]), name="helper")
     with pytest.raises(DefinitionError, match=r"its tool 'double' is not declared"):
         StepAgent(Agent(TestModel(), toolsets=[FunctionToolset([double]).prefixed("x")]), name="helper")
+    with pytest.raises(DefinitionError, match=r"the tools of its DynamicToolset are not declared"):
+        StepAgent(Agent(TestModel(), toolsets=[lambda ctx: FunctionToolset([double])]), name="helper")
+
+
+@simulated
+async def test_a_run_that_the_agent_gives_up_is_paid_for_once(loop: SimLoop) -> None:
+    script = Scripted(
+        [uses("charge", amount="a")], [uses("charge", amount="b")], [uses("charge", amount="c")]
+    )
+    made = machine(StepAgent(Agent(script.model), name="helper", tools=[charge]))
+    sim = Sim(loop, made)
+    row = await ends(sim, made, status="parked")
+    assert row.standing.reason == "failed"
+    assert [entry["attempt"] for entry in await sim.entries("failed")] == [1, 2, 3]
+    assert len(script.asked) == 2
 
 
 @simulated
