@@ -16,8 +16,11 @@ from perdure.machines import (
     Accept,
     Append,
     ArtifactRef,
+    Budget,
     Call,
+    Cancellation,
     Conversation,
+    Cost,
     Declared,
     Fire,
     Found,
@@ -30,6 +33,7 @@ from perdure.machines import (
     Retry,
     State,
     Step,
+    ToolCall,
     Unknown,
     effect,
     present,
@@ -104,6 +108,10 @@ class Job:
     fallen_back: str | None = None
     approved_by: str | None = None
     charged: str | None = None
+    budget: Budget = Budget(tokens=10)
+    tokens: Annotated[int, Cost()] = 0
+    chosen: str | None = None
+    stopped_by: str | None = None
     transitions: int = runtime_owned(Position.seq)
 
     @property
@@ -225,6 +233,12 @@ class Everything(Machine[Job, World], calls=CALLS):
     resting = State()
     billing = State()
     hopeless = State(retry=Retry(attempts=1))
+    closing = State()
+    choosing = State(parent=closing, initial=True)
+    spending = State(parent=closing)
+    lingering = State(parent=closing)
+    cleaning = State()
+    late = State(final=True)
     done = State(final=True)
 
     looked = looking.to(side_by_side, when=Job.settled)
@@ -237,7 +251,13 @@ class Everything(Machine[Job, World], calls=CALLS):
     rested = resting.to(billing).after(timedelta(milliseconds=20))
     billed = billing.to(hopeless)
     unreachable_success = hopeless.to(done)
-    gave_up = hopeless.to(done).on_failure(RuntimeError)
+    gave_up = hopeless.to(closing).on_failure(RuntimeError)
+    choose = choosing.to(spending).on_choice(Note)
+    spend = spending.to(spending)
+    used_up = spending.to(lingering).on_budget()
+    stop = lingering.to(cleaning).on_cancel()
+    overdue = closing.to(late).after(timedelta(minutes=5))
+    cleaned = cleaning.to(done)
 
     @looking.handler
     async def look_at_it(self, data: Job, step: Step[World]) -> Fire:
@@ -295,6 +315,31 @@ class Everything(Machine[Job, World], calls=CALLS):
     @hopeless.handler
     async def despair(self, data: Job, step: Step[World]) -> Fire:
         raise RuntimeError(f"no hope for {present(data.charged)}")
+
+    @choosing.handler
+    async def let_a_model_choose(self, data: Job, step: Step[World]) -> Fire:
+        said = await step.call(think, "what to choose")
+        (offered,) = step.choices()
+        decided = step.decide(ToolCall(id="1", name=offered.name, arguments=f'{{"text": "{said}"}}'))
+        assert isinstance(decided, Fire), decided.message()
+        return decided.also(tokens=10)
+
+    @choose.received
+    def chose(self, data: Job, note: Note) -> Accept:
+        return self.choose(chosen=note.text)
+
+    @spending.handler
+    async def spend_more(self, data: Job, step: Step[World]) -> Fire:
+        return self.spend(tokens=1)  # the budget is used up before
+
+    @stop.received
+    def stopped(self, data: Job, asked: Cancellation) -> Accept:
+        return self.stop(stopped_by=f"{asked.by}: {asked.reason}")
+
+    @cleaning.handler
+    async def clean(self, data: Job, step: Step[World]) -> Fire:
+        await step.call(post, "cleaned", await step.call(look, "cleaned"))
+        return self.cleaned()
 
 
 def count_one(facts: Facts | None) -> Facts:

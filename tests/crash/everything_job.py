@@ -44,6 +44,7 @@ async def run(folder: Path, port: int, name: str, points: Points, *, moving: boo
         before = runtime.thread(Everything, thread_id="job")
         for _ in range(2):
             await before.signal(Everything.approve, Approval(by="ada"), id="approval-1")
+            await before.cancel(reason="enough", by="ada")
         thread = await runtime.start(Everything, Job(name="job"), thread_id="job")
         ended = await thread.result()
         memory = await store.page(Memory(workspace="default"))
@@ -82,6 +83,9 @@ def plain(data: Job) -> dict[str, Any]:
         "fallen_back": data.fallen_back,
         "approved_by": data.approved_by,
         "charged": data.charged,
+        "tokens": data.tokens,
+        "chosen": data.chosen,
+        "stopped_by": data.stopped_by,
         "transitions": data.transitions,
     }
 
@@ -106,6 +110,8 @@ def faults(
         wrong.append(f"memory has versions {result['versions']}")
     if len(result["artifacts"]) != 1 or result["contents"] != ["picture of job"]:
         wrong.append(f"artifacts are {result['artifacts']}, {result['contents']}")
+    if (data := result["data"])["tokens"] != 10 or data["stopped_by"] != "ada: enough":
+        wrong.append(f"{data['tokens']} tokens were used, and it was stopped by {data['stopped_by']}")
     if result["pending"] or [line.split()[1] for line in result["history"]] != EVENTS:
         wrong.append(f"history is {result['history']}, {result['pending']} signals are pending")
     return wrong
@@ -128,9 +134,11 @@ def _repeated(arrivals: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _disagreeing(result: Mapping[str, Any], arrivals: Sequence[Mapping[str, Any]]) -> list[str]:
     data = result["data"]
+    cleaned = next((a["args"]["body"] for a in arrivals if a["args"].get("subject") == "cleaned"), "never")
     said = {
         ("post", data["looked"]): {"subject": data["looked"], "body": f"{data['thought']} {data['reused']}"},
         ("post", "left"): {"subject": "left", "body": (data["left"] or "").removeprefix("posted ")},
+        ("post", "cleaned"): {"subject": "cleaned", "body": cleaned},
         ("ping", None): {"what": data["pinged"][-1].removeprefix("pinged ")},
         ("set_flag", None): {"value": data["flags"][-1]},
         ("send", None): {"what": "the same each round"},
@@ -161,4 +169,8 @@ EVENTS = [
     "rested",
     "billed",
     "gave_up",
+    "choose",
+    "used_up",
+    "stop",
+    "cleaned",
 ]
