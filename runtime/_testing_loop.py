@@ -23,6 +23,9 @@ Ts = TypeVarTuple("Ts")
 EPOCH = 1_800_000_000_000_000
 """Microseconds at which simulated wall clocks begin."""
 
+TURNS = 100_000
+"""Turns of the loop after which whoever is still busy counts as busy for ever."""
+
 PROCESS: ContextVar[object] = ContextVar("process")
 """The simulated process that code runs in; unset for the test itself and for the world outside."""
 
@@ -75,6 +78,13 @@ class SimLoop(asyncio.SelectorEventLoop):
     def now(self) -> int:
         """The simulated wall clock, in microseconds since the epoch."""
         return EPOCH + round(self.elapsed * 1_000_000)
+
+    async def quiet(self) -> None:
+        """Wait until nothing can go on without time passing."""
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+            if not self._ready:  # type: ignore[attr-defined] # pyright: ignore
+                return
 
     # --- processes --------------------------------------------------------------------------------
 

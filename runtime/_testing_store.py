@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -39,6 +39,8 @@ R = TypeVar("R")
 
 When = Callable[[str, Any], bool]
 """Judges one write: the method's name and its argument."""
+At = Callable[[Literal["before", "after"], str, Any], Awaitable[None]]
+"""Is awaited before and after each write: the method's name and its argument."""
 Deed = Literal["kill before", "kill after", "lose before", "lose after", "refuse", "delay"]
 
 
@@ -81,6 +83,7 @@ class FaultyStore:
     tell: Callable[[], None]
     """Called after each write."""
     kill: Callable[[], None] = field(default=lambda: None)
+    at: At | None = None
     writes: list[tuple[str, Any]] = field(factory=list[tuple[str, Any]])
     pages: list[Query[Any]] = field(factory=list[Query[Any]])
     _faults: list[_Fault] = field(factory=list[_Fault])
@@ -113,6 +116,8 @@ class FaultyStore:
 
     async def _write(self, method: str, write: Any) -> Any:
         self.writes.append((method, write))
+        if self.at is not None:
+            await self.at("before", method, write)
         fault = self._due(method, write)
         deed = None if fault is None else fault.deed
         if deed == "kill before":
@@ -126,6 +131,8 @@ class FaultyStore:
             await asyncio.sleep(fault.seconds)
         answer = await getattr(self.inner, method)(write)
         self.tell()
+        if self.at is not None:
+            await self.at("after", method, write)
         if deed == "kill after":
             self.kill()
             await for_ever()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -63,6 +63,7 @@ class WorldLog:
     arrivals: list[Arrival] = field(factory=list[Arrival])
     done: dict[tuple[str, str], str] = field(factory=dict[tuple[str, str], str])
     effects: list[str] = field(factory=list[str])
+    made: Counter[str] = field(factory=Counter[str])
     lookups: list[tuple[str, str]] = field(factory=list[tuple[str, str]])
     looked_at: list[Micros] = field(factory=list[Micros])
     asked: list[str] = field(factory=list[str])
@@ -106,6 +107,20 @@ class World:
         if found.honours_keys is not honours_keys:
             raise ValueError(f"receiver {name!r} was made with honours_keys={found.honours_keys}")
         return found
+
+    def honours(self, name: str) -> bool:
+        """Whether a receiver does nothing at a key that it has seen."""
+        return self.remembers or (name in self._receivers and self._receivers[name].honours_keys)
+
+    def untouched(self) -> WorldLog:
+        """A log of this world as one run begins."""
+        return self._own.fresh()
+
+    def show(self, log: WorldLog) -> None:
+        """Show what arrived in a run, with what is lined up left as it is."""
+        lined_up = self._own
+        self._own = log
+        log.replies, log.answers, log.reads = lined_up.replies, lined_up.answers, lined_up.reads
 
     @property
     def _log(self) -> WorldLog:
@@ -178,7 +193,7 @@ class World:
 
     async def send(self, name: str, key: str, *args: Any) -> str:
         """One request, as an effect makes it."""
-        await _at(f"{name} was sent {{key {key}}}")
+        await _at(f"before {name} was sent {{key {key}}}")
         log = self._log
         lined_up = log.replies.get(name)
         reply = lined_up.popleft() if lined_up else Reply()
@@ -191,7 +206,7 @@ class World:
         if reply.then is not None:
             reply.then()
         if reply.lands == 0:
-            await _at(f"{{key {key}}} was done by {name}")
+            await _at(f"after {{key {key}}} was done by {name}, before it answered")
         if reply.takes or reply.then is not None:
             await asyncio.sleep(reply.takes)
         if reply.hangs:
@@ -202,13 +217,19 @@ class World:
 
     def _land(self, log: WorldLog, name: str, key: str, args: tuple[Any, ...], reply: Reply) -> str:
         log.arrivals.append(Arrival(name, key, args, self._now()))
-        honours = self.remembers or (name in self._receivers and self._receivers[name].honours_keys)
-        if honours and (name, key) in log.done:
+        if self.honours(name) and (name, key) in log.done:
             return log.done[name, key]
-        value = f"{name}-{len(log.effects) + 1}" if reply.value is None else reply.value
+        value = f"{name}-{self._number(log, name)}" if reply.value is None else reply.value
         log.effects.append(value)
         log.done[name, key] = value
         return value
+
+    def _number(self, log: WorldLog, name: str) -> int:
+        """Each receiver counts what it did; names without one are counted together."""
+        if name not in self._receivers:
+            return len(log.effects) + 1
+        log.made[name] += 1
+        return log.made[name]
 
     def _now(self) -> Micros:
         loop = asyncio.get_running_loop()
