@@ -247,26 +247,30 @@ class Client:
         check_name("workspace", workspace, MAX_WORKSPACE)
         check_name("thread_id", thread_id, MAX_ID)
         address = Address(workspace=workspace, thread_id=thread_id)
-        start, progress = self._prepare(plan, address, data, principal, session or thread_id)
-        started = await self._send(start)
-        if not started.created:
-            _same_start(started.thread, start)
-        elif self._worker is not None and _is_still_ours(started.thread, start):
-            if not self._worker.takes_new:
-                await until_known(lambda: self.store.release([released(started.thread)]))
-                return Thread(self, plan, address)
-            log, items = (start.log,), start.items
-            claim = Claim(
-                thread=started.thread,
-                log=log,
-                items=() if items is None else (ItemsRow(n=0, payload=items),),
-                inbox=started.inbox,
-                taken_from=None,
-            )
-            fresh = conversation_field(plan) is None
-            self._worker.take(claim, progress if fresh else None)
+        with nullcontext() if self._worker is None else self._worker.starting():
+            start, progress = self._prepare(plan, address, data, principal, session or thread_id)
+            started = await self._send(start)
+            if not started.created:
+                _same_start(started.thread, start)
+            elif self._worker is not None and _is_still_ours(started.thread, start):
+                await self._take(self._worker, started, start, progress)
         self.nudge()
         return Thread(self, plan, address)
+
+    async def _take(self, worker: Worker, started: Started, start: Start, progress: Progress) -> None:
+        """Run a thread that this process has just created and claimed, or give it up."""
+        if not worker.takes_new:
+            await until_known(lambda: self.store.release([released(started.thread)]))
+            return
+        claim = Claim(
+            thread=started.thread,
+            log=(start.log,),
+            items=() if start.items is None else (ItemsRow(n=0, payload=start.items),),
+            inbox=started.inbox,
+            taken_from=None,
+        )
+        fresh = conversation_field(self._definitions[start.machine]) is None
+        worker.take(claim, progress if fresh else None)
 
     async def _send(self, start: Start) -> Started:
         try:

@@ -385,7 +385,7 @@ class Run:
 
     def _terminated(self) -> bool:
         """Somebody terminates the thread: whoever has it ends it."""
-        return any(row.event == TERMINATE for row in self._pending)
+        return bool(self._pending) and any(row.event == TERMINATE for row in self._pending)
 
     async def _end(self, reason: Literal["cancelled", "terminated"]) -> Change:
         """End the thread where it stands."""

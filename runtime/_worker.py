@@ -127,6 +127,10 @@ class Worker:
         self._nudge = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._starts = 0
+        """Threads that clients in this process are starting."""
+        self._started = asyncio.Event()
+        self._started.set()
         self._draining = False
         self._lease_until = 0.0
         self._next_wake: Micros | None = None
@@ -173,6 +177,7 @@ class Worker:
             run.drain()
         with anyio.move_on_after(self._options.grace.total_seconds()):
             await asyncio.wait([self._claiming])  # what a claim on its way brings is given up again
+            await self._started.wait()  # and so is what a start brings
             await self._idle.wait()
         for run in self._runs.values():
             run.abandon()
@@ -422,6 +427,18 @@ class Worker:
         """Whether a thread started here may be run here at once."""
         alone = self._suspects or self._suspect is not None
         return not self._draining and not alone and len(self._runs) < self._options.concurrency
+
+    @contextlib.contextmanager
+    def starting(self) -> Generator[None]:
+        """A start that claims its thread for this worker is under way."""
+        self._starts += 1
+        self._started.clear()
+        try:
+            yield
+        finally:
+            self._starts -= 1
+            if not self._starts:
+                self._started.set()
 
     def offer(self, address: Address, row: InboxRow) -> None:
         """A signal was accepted by this process: its thread is told, or claimed."""

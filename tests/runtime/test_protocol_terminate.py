@@ -1,12 +1,16 @@
-"""Rows R146 to R148 of docs/protocol.md: a thread is ended at once, whoever has it and whatever is wrong."""
+"""Rows R146 to R148 of docs/protocol.md: a thread is ended at once, whoever has it and whatever is wrong.
+
+And a cancel and a terminate across processes, on a store on disk."""
 
 from __future__ import annotations
 
 from asyncio import sleep
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio import Event, fail_after
 from attrs import evolve
 from harness.engine import (
     CALLS,
@@ -19,6 +23,7 @@ from harness.engine import (
     bare,
     carrying,
     every,
+    for_ever,
     fresh,
     job,
     kept,
@@ -28,7 +33,7 @@ from harness.engine import (
 from harness.loop import EPOCH, SimLoop
 
 from perdure.machines import Fire, Machine, State, Step, Unreadable
-from perdure.runtime import NoSuchThread, SignalRefused
+from perdure.runtime import NoSuchThread, Runtime, SignalRefused
 from perdure.runtime._client import Client
 from perdure.runtime._journal import holds
 from perdure.stores import Address, Commit, StaleClaim
@@ -334,3 +339,55 @@ async def test_r148_said_again_it_changes_nothing_and_another_end_is_told(loop: 
         await other.terminate()
     with pytest.raises(NoSuchThread):
         await sim.thread(Deep, "nobody").terminate()
+
+
+def on_disk(path: Path, machine: Any, reads: Any) -> Runtime[Any]:
+    return Runtime(
+        machines=[machine],
+        deps=reads,
+        store=f"sqlite:///{path}/perdure.db",
+        artifacts=f"file:{path}/artifacts",
+        poll=timedelta(milliseconds=20),
+    )
+
+
+@pytest.mark.anyio
+async def test_r146_on_disk_another_process_takes_the_thread_from_a_worker_that_lives(tmp_path: Path) -> None:
+    begun, stopped = Event(), Event()
+
+    async def body(machine: Any, data: Note, step: Step[Any]) -> Any:
+        begun.set()
+        try:
+            await for_ever()
+        finally:
+            stopped.set()
+
+    machine = job(body)
+    async with on_disk(tmp_path, machine, None) as runtime:
+        thread = await runtime.start(machine, Note(), thread_id="t")
+        with fail_after(10):
+            await begun.wait()
+            async with on_disk(tmp_path, machine, None).client() as client:
+                await client.terminate(thread_id="t", by="ada", reason="runaway")
+            await stopped.wait()
+            ended = await thread.result()
+    assert (ended.state, ended.reason) == ("working", "terminated")
+
+
+@pytest.mark.anyio
+async def test_r140_on_disk_a_cancel_of_another_process_stops_the_handler(tmp_path: Path) -> None:
+    begun = Event()
+
+    async def body(machine: Any, data: Note, step: Step[Any]) -> Any:
+        begun.set()
+        await for_ever()
+
+    machine = job(body)
+    async with on_disk(tmp_path, machine, None) as runtime:
+        thread = await runtime.start(machine, Note(), thread_id="t")
+        with fail_after(10):
+            await begun.wait()
+            async with on_disk(tmp_path, machine, None).client() as client:
+                await client.thread(machine, thread_id="t").cancel(by="ada")
+            ended = await thread.result()
+    assert (ended.state, ended.reason) == ("working", "cancelled")
