@@ -33,6 +33,7 @@ async def assert_path(thread: HasHistory, path: Sequence[Wanted], /) -> None:
 
     An item is a state's dotted name, or ``(event, state)`` where the event that led there counts as well.
     """
+    __tracebackhide__ = True
     steps = await thread.history()
     gone: list[tuple[str, str]] = [(step.event or "", step.dest) for step in steps if step.dest is not None]
     wanted = [("", each) if isinstance(each, str) else each for each in path]
@@ -70,6 +71,7 @@ def _step(step: tuple[str, str, str]) -> str:
 
 def assert_arrivals(world: World, receiver: str, times: int, /) -> None:
     """Raise ``AssertionError`` that lists them, unless so many requests arrived at a receiver."""
+    __tracebackhide__ = True
     arrived = [each for each in world.arrivals if each.name == receiver]
     if len(arrived) == times:
         return

@@ -77,6 +77,7 @@ class Sweep:
         ``ends``: how that one comes out. ``parks_in_doubt``: kills may leave a thread in doubt, for a person
         to resolve, where its effect has neither ``idempotent=True`` nor a lookup.
         """
+        __tracebackhide__ = True  # pytest then shows the test's own line
         wrong = [*self._undisturbed(ends), *self._wrong()]
         if self.in_doubt and not parks_in_doubt:
             wrong += ["", *self._needs_operator()]
