@@ -13,7 +13,16 @@ from typing import cast
 
 import typer
 
-from . import _cli_acts, _cli_artifacts, _cli_gc, _cli_memory, _cli_new, _cli_record, _cli_threads
+from . import (
+    _cli_acts,
+    _cli_artifacts,
+    _cli_gc,
+    _cli_memory,
+    _cli_new,
+    _cli_record,
+    _cli_survey,
+    _cli_threads,
+)
 from ._cli_text import safe
 
 INTERRUPTED = 130
@@ -26,7 +35,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for group in (_cli_threads, _cli_acts, _cli_record, _cli_artifacts, _cli_memory, _cli_gc, _cli_new):
+for group in (
+    _cli_threads,
+    _cli_acts,
+    _cli_record,
+    _cli_survey,
+    _cli_artifacts,
+    _cli_memory,
+    _cli_gc,
+    _cli_new,
+):
     group.register(app)
 
 

@@ -85,6 +85,15 @@ class Output:
         """One JSON value on one line."""
         self.console.file.write(as_json(value) + "\n")
 
+    def verbatim(self, text: str) -> None:
+        """Text of several lines, each made safe."""
+        for line in text.rstrip("\n").split("\n"):
+            self.console.file.write(safe(line.replace("\t", "    ")) + "\n")
+
+    def flush(self) -> None:
+        """Hand what was written on at once, as whoever follows it waits for it."""
+        self.console.file.flush()
+
     def pretty(self, value: object) -> None:
         """A JSON value for people, over several lines."""
         from rich.text import Text

@@ -14,6 +14,7 @@ from ._errors import (
     ThreadEnded,
     TooLarge,
 )
+from ._facts import StoreFacts, store_facts
 from ._limits import MAX_BODY, MAX_ID, MAX_NAME, MAX_OUTSIDE, MAX_SOURCES, MAX_WORKSPACE, check_name
 from ._memory import MemoryStore
 from ._outside import Expire, Expired, Remember
@@ -121,6 +122,7 @@ __all__ = [
     "Status",
     "Store",
     "StoreError",
+    "StoreFacts",
     "StoreUnavailable",
     "StoreUnreadable",
     "ThreadEnded",
@@ -131,5 +133,6 @@ __all__ = [
     "Workers",
     "check_name",
     "open_store",
+    "store_facts",
     "system_clock",
 ]

@@ -64,6 +64,11 @@ class SQLiteStore:
         self._reads: aiosqlite.Connection | None = None
         self._writer: Writer | None = None
 
+    @property
+    def path(self) -> str:
+        """The file, as it was named, and its real path once the store is open."""
+        return self._path
+
     async def __aenter__(self) -> SQLiteStore:
         self._path = await anyio.to_thread.run_sync(find_place, self._path)
         try:
