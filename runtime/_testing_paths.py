@@ -35,7 +35,9 @@ async def assert_path(thread: HasHistory, path: Sequence[Wanted], /) -> None:
     """
     __tracebackhide__ = True
     steps = await thread.history()
-    gone: list[tuple[str, str]] = [(step.event or "", step.dest) for step in steps if step.dest is not None]
+    gone: list[tuple[str, str]] = [
+        (step.event or "" if step.state else "", step.dest) for step in steps if step.dest is not None
+    ]
     wanted = [("", each) if isinstance(each, str) else each for each in path]
     named = [each if isinstance(each, tuple) else None for each in path]
     if len(wanted) == len(gone) and all(

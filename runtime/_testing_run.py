@@ -103,8 +103,8 @@ class SweptProcess(Process[Any]):
         """See ``Visitor``."""
         await self._run.at(self, self._run.words.named(words))
 
-    async def _at_write(self, side: Literal["before", "after"], method: str, write: Any) -> None:
-        words = self._run.words.write(side, method, write)
+    async def _at_write(self, side: Literal["before", "after"], method: str, write: Any, answer: Any) -> None:
+        words = self._run.words.write(side, method, write, answer)
         if words is not None:
             await self._run.at(self, words)
 

@@ -12,7 +12,7 @@ from anyio import to_thread
 
 from perdure.artifacts import MemoryArtifacts
 from perdure.machines import Of, Signal
-from perdure.stores import MemoryStore
+from perdure.stores import MemoryStore, Standing
 
 from ._client import Ended, Thread
 from ._context import moment
@@ -58,13 +58,13 @@ class Simulated:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def until_it_rests(self, thread: Thread[Any, Any]) -> None:
-        """Wait, inside the simulation, until a thread has ended, is parked, or waits for a signal alone."""
+    async def until(self, thread: Thread[Any, Any], rests: Callable[[Standing], bool]) -> None:
+        """Wait, inside the simulation, until a thread has ended, is parked, or rests while it waits."""
         while True:
             await self._loop.quiet()
             changed, standing = self._changed, (await thread.row()).standing
-            rests = standing.status == "waiting" and standing.wake is None
-            if standing.status in ("ended", "parked") or rests:
+            waits = standing.status == "waiting" and rests(standing)
+            if waits or standing.status in ("ended", "parked"):
                 return
             await changed.wait()
 
@@ -142,6 +142,15 @@ class SimulatedThread(Generic[M, D]):
         """See ``Thread.cancel``."""
         await self._run(lambda: self.thread.cancel(reason=reason, by=by))
 
+    async def settled(self) -> str:
+        """See ``Thread.settled``: what is due only later stays where it is."""
+
+        async def rests() -> str:
+            await self._simulated.until(self.thread, lambda _: True)
+            return (await self.thread.row()).standing.status
+
+        return await self._run(rests)
+
     async def result(self) -> Ended[D]:
         """See ``Thread.result``. Time jumps to whatever the thread waits for; ``NeverEnds`` where it waits
         for a signal alone, or goes on for more than a year."""
@@ -150,7 +159,7 @@ class SimulatedThread(Generic[M, D]):
     async def _ended(self) -> Ended[D]:
         with suppress(TimeoutError):
             async with asyncio.timeout(LONGEST_RUN.total_seconds()):
-                await self._simulated.until_it_rests(self.thread)
+                await self._simulated.until(self.thread, lambda standing: standing.wake is None)
                 if (await self.thread.row()).standing.status != "waiting":
                     return await self.thread.result()
         raise NeverEnds(f"thread {self.thread_id!r} does not end by itself: {await self.thread.why()}")

@@ -39,8 +39,8 @@ R = TypeVar("R")
 
 When = Callable[[str, Any], bool]
 """Judges one write: the method's name and its argument."""
-At = Callable[[Literal["before", "after"], str, Any], Awaitable[None]]
-"""Is awaited before and after each write: the method's name and its argument."""
+At = Callable[[Literal["before", "after"], str, Any, Any], Awaitable[None]]
+"""Is awaited before and after each write: the method's name, its argument, and its answer (before: None)."""
 Deed = Literal["kill before", "kill after", "lose before", "lose after", "refuse", "delay"]
 
 
@@ -117,7 +117,7 @@ class FaultyStore:
     async def _write(self, method: str, write: Any) -> Any:
         self.writes.append((method, write))
         if self.at is not None:
-            await self.at("before", method, write)
+            await self.at("before", method, write, None)
         fault = self._due(method, write)
         deed = None if fault is None else fault.deed
         if deed == "kill before":
@@ -132,7 +132,7 @@ class FaultyStore:
         answer = await getattr(self.inner, method)(write)
         self.tell()
         if self.at is not None:
-            await self.at("after", method, write)
+            await self.at("after", method, write, answer)
         if deed == "kill after":
             self.kill()
             await for_ever()

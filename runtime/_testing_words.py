@@ -20,12 +20,12 @@ class Words:
     """The effect of each key."""
     _ids: dict[int, str] = field(factory=dict[int, str])
 
-    def write(self, side: Literal["before", "after"], method: str, write: Any) -> str | None:
+    def write(self, side: Literal["before", "after"], method: str, write: Any, answer: Any) -> str | None:
         """What a write to the store does; None for one that no thread's fate hangs on."""
         if method == "commit":
             return f"{side} {self._commit(decode_body(write.log.payload), write.log.kind)}"
-        if method == "claim":
-            return f"{side} the worker claimed threads"
+        if method == "claim":  # a worker that looks and finds nothing is no place to die at
+            return "after the worker claimed the thread" if answer is not None and answer.claims else None
         if method in ("start", "deliver", "upload", "remember", "release"):
             return f"{side} the store's {method}"
         return None

@@ -84,8 +84,8 @@ async def test_a_right_machine_passes(world: World) -> None:
 
     sweep = await swept(world, body)
     sweep.check()
-    assert len(sweep.runs) == len(sweep.boundaries) >= 12
-    assert sweep.runs[0].boundary == "before the worker claimed threads"
+    assert len(sweep.runs) == len(sweep.boundaries) >= 11
+    assert sweep.runs[0].boundary == "after the worker claimed the thread"
 
 
 async def test_a_key_drawn_in_the_effect(world: World) -> None:
@@ -111,16 +111,16 @@ async def test_an_idempotent_effect_whose_receiver_forgets_keys(world: World) ->
         await step.call(hopeful, data.amount)
         return [], 1
 
-    sweep = await swept(world, body, hopeful, only=5)
+    sweep = await swept(world, body, hopeful, only=4)
     assert report(sweep) == FORGETFUL.replace("KEY", world.keys[0])
 
 
 FORGETFUL = """\
-crash sweep of Expense: killed at 1 of 8 boundaries (seed 0), 1 with faults, 0 left in doubt
+crash sweep of Expense: killed at 1 of 7 boundaries (seed 0), 1 with faults, 0 left in doubt
 
-   5: killed after `hopeful` was done by bank, before it answered
+   4: killed after `hopeful` was done by bank, before it answered
       bank: 2 arrivals of `hopeful` with key KEY
-      alone: crash_sweep(Expense, ..., seed=0, only=5)"""
+      alone: crash_sweep(Expense, ..., seed=0, only=4)"""
 
 
 async def test_an_idempotent_effect_whose_receiver_honours_keys(world: World) -> None:
@@ -142,18 +142,18 @@ async def test_an_effect_outside_of_a_call(world: World) -> None:
         return [await step.call(mail, data.amount)], 1
 
     sweep = await swept(world, body)
-    assert [run.index for run in sweep.faults] == [3, 4, 5, 6, 7, 8]
+    assert [run.index for run in sweep.faults] == [2, 3, 4, 5, 6, 7]
     assert report(sweep).startswith(OUTSIDE)
 
 
 OUTSIDE = """\
-crash sweep of Expense: killed at 10 boundaries (seed 0), 6 with faults, 0 left in doubt
+crash sweep of Expense: killed at 9 boundaries (seed 0), 6 with faults, 0 left in doubt
 
-   3: killed after a request with key order-1 was done by bank, before it answered
+   2: killed after a request with key order-1 was done by bank, before it answered
       bank: 2 arrivals of a request with key order-1
-      alone: crash_sweep(Expense, ..., seed=0, only=3)
+      alone: crash_sweep(Expense, ..., seed=0, only=2)
 
-   4: killed before the intent of `mail` was recorded"""
+   3: killed before the intent of `mail` was recorded"""
 
 
 async def test_a_lookup_that_lies(world: World) -> None:
@@ -170,7 +170,7 @@ async def test_a_lookup_that_lies(world: World) -> None:
         return [], 1
 
     sweep = await swept(world, body, claimed)
-    assert [run.index for run in sweep.faults] == [5, 6]
+    assert [run.index for run in sweep.faults] == [4, 5]
     assert f"bank: 2 arrivals of `claimed` with key {world.keys[0]}" in report(sweep)
 
 
@@ -203,7 +203,7 @@ async def test_data_from_a_global(world: World) -> None:
 
 
 GLOBAL = """\
-crash sweep of Expense: killed at 0 of 8 boundaries (seed 0), 0 with faults, 0 left in doubt
+crash sweep of Expense: killed at 0 of 7 boundaries (seed 0), 0 with faults, 0 left in doubt
   two runs without a kill differ: field `turns` is 2, and was 1
   take such a value from a read or from the step, or name its field in may_differ="""
 
@@ -226,11 +226,11 @@ async def test_an_effect_that_nothing_can_be_asked_about(world: World) -> None:
 
 
 IN_DOUBT = """\
-crash sweep of Expense: killed at 8 boundaries (seed 0), 0 with faults, 4 left in doubt
+crash sweep of Expense: killed at 7 boundaries (seed 0), 0 with faults, 4 left in doubt
 
   4 need an operator (`perdure resolve`) after the kill:
-   3: killed after the intent of `bare` was recorded
-   4: killed before bank was sent `bare`
-   5: killed after `bare` was done by bank, before it answered
-   6: killed before the transition `charged` (charging -> done) was committed
+   2: killed after the intent of `bare` was recorded
+   3: killed before bank was sent `bare`
+   4: killed after `bare` was done by bank, before it answered
+   5: killed before the transition `charged` (charging -> done) was committed
       effect bare with key pd_"""
