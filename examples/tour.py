@@ -131,9 +131,9 @@ async def find_room(call: Call[Deps], what: str) -> Found[int] | Absent | Unknow
 
 
 @effect(repeatable=True)  # the same words put in the same place twice: harmless, once nothing is on its way
-async def pin_card(call: Call[Deps], what: str) -> int:
-    """Pin the itinerary to the traveller's board."""
-    return await call.deps.agency.order("card", call.key, what)
+async def pin_card(call: Call[Deps], what: str) -> None:
+    """Pin a card to the traveller's board, where the one of the same words hangs already or not."""
+    await call.deps.agency.order("card", call.key, what)
 
 
 # --- what a thread knows ---------------------------------------------------------------------------
@@ -299,10 +299,10 @@ class Tour(
         ticket, bed = await asyncio.gather(
             by_rail.call(book_train, train.what), to_sleep.call(book_room, room.what)
         )
-        card = await step.call(pin_card.keyed(f"{step.thread_id}/card"), present(data.title))
+        await step.call(pin_card.keyed(f"{step.thread_id}/card"), present(data.title))
         scratch = Scratch()
         scratch.ranked = sorted(data.offers, key=lambda offer: offer.price)
-        return self.booked(numbers={"train": ticket, "room": bed, "card": card}, scratch=scratch)
+        return self.booked(numbers={"train": ticket, "room": bed}, scratch=scratch)
 
     @filing.handler
     async def file(self, data: Trip, step: Step[Deps]) -> Fire:
