@@ -120,7 +120,7 @@ class SimLoop(asyncio.SelectorEventLoop):
                     continue
                 coroutine = task.get_coro()
                 with contextlib.suppress(RuntimeError):  # it awaits in a finally: dead all the same
-                    if coroutine is not None:
+                    if coroutine is not None:  # pyright: ignore[reportUnnecessaryComparison]
                         coroutine.close()
                 asyncio.tasks._unregister_task(task)
                 task._log_destroy_pending = False  # type: ignore[attr-defined]

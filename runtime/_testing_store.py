@@ -61,6 +61,10 @@ def every(method: str) -> When:
     return lambda called, _: called == method
 
 
+def _any(method: str, write: Any) -> bool:
+    return True
+
+
 @define
 class _Fault:
     when: When
@@ -94,7 +98,7 @@ class FaultyStore:
 
     def kill_at(self, k: int, *, applied: bool) -> None:
         """Die at the k-th write of this process, counted from 0."""
-        self.fault("kill after" if applied else "kill before", lambda *_: True, skip=k)
+        self.fault("kill after" if applied else "kill before", _any, skip=k)
 
     async def __aenter__(self) -> FaultyStore:
         return self

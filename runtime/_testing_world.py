@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from attrs import define, field, frozen
 
-from perdure.machines import ABSENT, Found
+from perdure.machines import ABSENT, Absent, Found
 from perdure.stores import Micros, system_clock
 
 from ._testing_loop import PROCESS, SimLoop, for_ever
@@ -279,7 +279,7 @@ class Receiver:
 
     async def find(self, key: str) -> str | None:
         """What was answered to the request with this key; None: none such arrived."""
-        found = await self._world.look(self.name, key)
+        found: Found[Any] | Absent = await self._world.look(self.name, key)
         return str(found.value) if isinstance(found, Found) else None
 
     @property
