@@ -14,6 +14,8 @@ from harness.cli import FORBIDDEN, NASTY, Perdure
 from perdure.runtime import _cli_load, _cli_operate
 from perdure.stores import Delivered, OutcomeUnknown, Signal, SQLiteStore
 
+pytest_plugins = ("harness.desk",)
+
 CODE = ("--runtime", "cli_desk:runtime")
 APPROVE = ("signal", "review", "approve", "--data", '{"by": "ada"}', *CODE)
 

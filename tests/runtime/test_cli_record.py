@@ -15,6 +15,8 @@ from perdure.runtime._look import find_thread
 from perdure.runtime._verify import Verified, verify
 from perdure.stores import Address, SQLiteStore
 
+pytest_plugins = ("harness.desk",)
+
 
 def change(*statements: str) -> None:
     """Damage what is stored of the thread ``done``; ``:t`` is its number."""

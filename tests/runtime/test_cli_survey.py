@@ -9,17 +9,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
-from attrs import evolve
 from harness.cli import FORBIDDEN, Perdure
 
 from perdure.runtime import _cli_tail, _doctor, _survey
 from perdure.runtime._cli_tail import Follower
 from perdure.runtime._doctor import disk
+from perdure.runtime._env import Env
 from perdure.runtime._look import find_thread
 from perdure.stores import Address, SQLiteStore, StoreFacts
+
+pytest_plugins = ("harness.desk",)
 
 DRAW = ("graph", "cli_desk:runtime", "Desk")
 CODE = ("--runtime", "cli_desk:runtime")
@@ -320,9 +323,9 @@ def test_doctor_says_what_cannot_be_reached_and_goes_on(
         ({"journal_mode": "delete"}, "store file", "wrong"),
     ],
 )
-def test_doctor_judges_the_disk(facts: dict[str, object], check: str, verdict: str) -> None:
-    good = StoreFacts(kind="sqlite", place="/x.db", schema=1, journal_mode="wal", synchronous="FULL")
-    found = {each.name: each for each in disk(evolve(good, **facts))}
+def test_doctor_judges_the_disk(facts: dict[str, Any], check: str, verdict: str) -> None:
+    good = {"place": "/x.db", "schema": 1, "journal_mode": "wal", "synchronous": "FULL"}
+    found = {each.name: each for each in disk(StoreFacts(kind="sqlite", **{**good, **facts}))}
     assert found[check].verdict == verdict
     assert bool(found[check].todo) == (verdict != "ok")
 
@@ -330,8 +333,6 @@ def test_doctor_judges_the_disk(facts: dict[str, object], check: str, verdict: s
 @pytest.mark.usefixtures("at_desk")
 @pytest.mark.parametrize(("off", "verdict"), [(0, "ok"), (2_000_000, "warn"), (-60_000_000, "wrong")])
 def test_doctor_compares_the_clocks(off: int, verdict: str) -> None:
-    from perdure.runtime._env import Env
-
     async def check() -> _doctor.Check:
         async with SQLiteStore("perdure.db", clock=lambda: 1_000_000_000_000_000) as opened:
             return await _doctor.clock(opened, Env(now=lambda: 1_000_000_000_000_000 + off))

@@ -1,4 +1,4 @@
-"""A desk's threads in a store of their own, in the folder in which a command runs."""
+"""Fixtures: a desk's threads in a store of their own, in the folder in which a command runs."""
 
 import importlib
 import shutil
@@ -8,7 +8,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from harness.cli import DESK, Perdure
+
+from .cli import DESK, Perdure
 
 
 @pytest.fixture(scope="session")
