@@ -285,6 +285,7 @@ async def test_r143_a_machine_without_a_cancel_event_ends_where_it_stands(loop: 
     if when == "waiting":
         await sim.until("waiting")
         await thread.cancel(reason="enough", by="ada")
+    await sim.until("ended", within=timedelta(minutes=1))
     ended = await thread.result()
     assert (ended.state, ended.reason) == ("review" if when == "waiting" else "working", "cancelled")
     assert since(sim) < 3
@@ -319,6 +320,22 @@ async def test_r143_only_once_its_effects_are_settled(loop: SimLoop, issue: Any)
         assert await sim.entries("done")
     else:
         assert (row.standing.status, row.standing.reason) == ("parked", "in doubt")
+
+
+@pytest.mark.parametrize("machine", [Desk, Plain], ids=["an event", "none"])
+@simulated
+async def test_r143_what_a_crash_left_in_doubt_is_settled_first(loop: SimLoop, machine: Any) -> None:
+    sim = Sim(loop, machine)
+    engine = await sim.engine()
+    sim.world.reply("looked", Reply(then=engine.kill))
+    await engine.start(machine)
+    await sim.until_dead(engine)
+    await sim.thread(machine).cancel(by="ada", reason="enough")
+    await sim.engine()
+    await sim.until("ended")
+    assert [entry["value"] for entry in await sim.entries("done")] == ["looked-1"]
+    kinds = [entry["k"] for entry in await sim.entries()]
+    assert kinds.index("done") < kinds.index("cancel" if machine is Desk else "cancelled")
 
 
 @simulated

@@ -132,8 +132,9 @@ async def test_r146_what_the_old_owner_writes_is_refused(loop: SimLoop) -> None:
         await sim.store.commit(late)
 
 
+@pytest.mark.parametrize("here", [True, False], ids=["here", "elsewhere"])
 @simulated
-async def test_r146_a_handler_elsewhere_stops_within_two_polls(loop: SimLoop) -> None:
+async def test_r146_its_handler_stops_at_once_or_within_two_polls(loop: SimLoop, here: bool) -> None:
     stopped: list[int] = []
 
     async def body(machine: Any, data: Note, step: Step[World]) -> Any:
@@ -144,12 +145,15 @@ async def test_r146_a_handler_elsewhere_stops_within_two_polls(loop: SimLoop) ->
 
     machine = job(body)
     sim = Sim(loop, machine)
-    await (await sim.engine()).start(machine)
-    await sleep(30)
+    engine = await sim.engine()
+    await engine.start(machine)
+    await sleep(30.2)  # between two polls
     asked = loop.now()
-    await sim.thread(machine).terminate(by="ada", reason="runaway")
+    own: Any = engine.runtime.thread(machine, thread_id="t", workspace="w")
+    thread = own if here else sim.thread(machine)
+    await engine.inside(lambda: thread.terminate(by="ada", reason="runaway"))
     await sleep(60)
-    assert [at - asked <= 1_000_000 for at in stopped] == [True]
+    assert [at - asked <= (0 if here else 1_000_000) for at in stopped] == [True]
 
 
 # --- R147 -----------------------------------------------------------------------------------------
@@ -289,11 +293,12 @@ async def test_r148_a_suspect_that_no_worker_may_claim_beside_others(loop: SimLo
 
     machine = job(body)
     sim = Sim(loop, machine)
-    for _ in range(2):
+    for _ in range(3):
         engines.append(await sim.engine())
         if len(engines) == 1:
             await engines[0].start(machine)
         await sleep(60)
+    assert (await sim.row()).crashes == 2
     await knows_nothing(sim).terminate(thread_id="t", workspace="w", by="ada", reason="runaway")
     await terminated(sim, "working")
 
