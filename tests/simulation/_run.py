@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from random import Random
 from typing import Any
 
@@ -351,9 +351,11 @@ class Run:
             await asyncio.sleep(rng.uniform(0, 14))
             self.watch.takeovers += what == "terminate"
             self.tell(f"{by} wants to {what} {name}")
-            await self._insist(
-                lambda where, by=by: getattr(where.thread(machine, thread_id=name), what)(by=by)
-            )  # type: ignore[misc]
+            await self._insist(partial(self._ask_to_end, machine, name, what, by))
+
+    async def _ask_to_end(self, machine: Any, name: str, what: str, by: str, where: Any) -> None:
+        thread = where.thread(machine, thread_id=name)
+        await (thread.cancel(by=by) if what == "cancel" else thread.terminate(by=by))
 
     async def _insist(self, ask: Callable[[Any], Awaitable[Any]]) -> None:
         """Ask of some process, or of none, and of another one where there is no answer in time."""

@@ -9,7 +9,7 @@ import pytest
 from _run import run_seed
 
 from perdure.machines import ABSENT
-from perdure.runtime import _ledger, _run
+from perdure.runtime import _cancel, _ledger, _run
 from perdure.runtime._attempt import Attempt
 from perdure.runtime._book import Book, EffectRecord
 from perdure.runtime._effects import EffectWork
@@ -122,7 +122,7 @@ def cancels(patch: Patch) -> None:
 
 def ends(patch: Patch) -> None:
     """A thread that was ended from outside is not given up, and goes on."""
-    ended = _run.end_in_place
+    ended = _cancel.end_in_place
 
     async def in_words(ledger: Any, *what: Any, **more: Any) -> None:
         before = ledger.standing
