@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import selectors
+import threading
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
@@ -135,9 +136,18 @@ def _remember(loop: Any, coro: Any, **options: Any) -> Any:
     return task
 
 
+_ONE_AT_A_TIME = threading.RLock()
+"""Simulations in several threads would undo each other's patch."""
+
+
 @contextlib.contextmanager
 def at_once() -> Generator[None]:
     """What code in a simulated loop gives to anyio's threads runs at once; other loops have their threads."""
+    with _ONE_AT_A_TIME, mock.patch.object(AsyncIOBackend, "run_sync_in_worker_thread", _runner()):
+        yield
+
+
+def _runner() -> Callable[..., Any]:
     real = AsyncIOBackend.run_sync_in_worker_thread
 
     async def run(fn: Callable[..., Any], args: tuple[Any, ...], **options: Any) -> Any:
@@ -145,8 +155,7 @@ def at_once() -> Generator[None]:
             return fn(*args)
         return await real(fn, args, **options)
 
-    with mock.patch.object(AsyncIOBackend, "run_sync_in_worker_thread", run):
-        yield
+    return run
 
 
 def simulate(main: Callable[[SimLoop], Coroutine[Any, Any, T]]) -> T:

@@ -14,13 +14,13 @@ from attrs import field, frozen
 
 from perdure.artifacts import MemoryArtifacts
 from perdure.machines import Definition, Machine, Signal
-from perdure.stores import Address, Log, LogRow, MemoryStore, Standing, ThreadRow
+from perdure.stores import Address, Inbox, Log, LogRow, MemoryStore, Standing, ThreadRow
 
-from ._client import Client
+from ._client import Client, Thread
 from ._env import Env
 from ._journal import decode_body, holds
 from ._liveness import Mark
-from ._look import find_thread, rows_of, stored_data
+from ._look import find_thread, rows_of
 from ._runtime import Runtime
 from ._testing_artifacts import WatchedArtifacts
 from ._testing_loop import SimLoop, for_ever
@@ -52,7 +52,6 @@ class Asked:
     data: Any
     deps: Any
     signals: Sequence[Sent]
-    grace: timedelta
     seed: int
 
     def made_deps(self) -> Any:
@@ -92,7 +91,6 @@ class SweptProcess(Process[Any]):
             env=run.env,
             lease=PATIENCE,
             poll=PATIENCE,
-            grace=run.asked.grace,
         )
 
     def log_of(self, world: World) -> WorldLog:
@@ -166,7 +164,7 @@ class Run:
         known = {self.asked.plan.name: self.asked.plan}
         client = Client(self.store, self.artifacts, self.env, known, None)
         place = {"thread_id": ADDRESS.thread_id, "workspace": ADDRESS.workspace}
-        await client.start(self.asked.plan.machine, self.asked.data, **place)
+        thread = await client.start(self.asked.plan.machine, self.asked.data, **place)
         stuck = True
         with suppress(TimeoutError):
             async with asyncio.timeout(LONGEST_RUN.total_seconds()):
@@ -175,7 +173,7 @@ class Run:
         if self._process is not None:
             self._process.kill()
         await asyncio.sleep(AFTERWARDS)
-        return await self._outcome(stuck)
+        return await self._outcome(thread, stuck)
 
     async def _until_it_rests(self, client: Client) -> None:
         process = await self._begin()
@@ -186,11 +184,10 @@ class Run:
             standing = row.standing
             if standing.status in ("ended", "parked"):
                 break
-            if standing.status == "waiting":
-                if await self._sent_next(client, row, process):
-                    continue
-                if standing.wake is None:
-                    break
+            if await self._sent_next(client, row, process):
+                continue
+            if standing.status == "waiting" and standing.wake is None:
+                break
             await _first(changed, process.died)
 
     async def _begin(self) -> SweptProcess:
@@ -200,29 +197,34 @@ class Run:
         return process
 
     async def _sent_next(self, client: Client, row: ThreadRow, process: SweptProcess) -> bool:
-        """Send the next signal, where the thread waits for it."""
+        """Send the next signal, where the thread waits for it or can be interrupted by it."""
         state = self.asked.plan.states[row.standing.state]
-        if not (self._left and state.waiting and self._left[0][0].name in state.signals):
+        if not (self._left and self._left[0][0].name in state.signals):
             return False
+        if not state.waiting:
+            await self.loop.quiet()
+            if not state.interruptible or (await find_thread(self.store, ADDRESS)).n != row.n:
+                return False
         signal, payload = self._left.pop(0)
         number = len(self.asked.signals) - len(self._left)
         await client.send(self.asked.plan, ADDRESS, signal.name, payload, f"signal-{number}")
         worker = process.runtime._running._worker  # pyright: ignore[reportPrivateUsage]
         if worker is not None and not process.died.is_set():
-            process.call(worker.wake)
+            [message] = (await self.store.page(Inbox(address=ADDRESS, after=row.inbox))).rows
+            process.call(lambda: worker.offer(ADDRESS, message))
         await self.loop.quiet()
         return True
 
     # --- what came of it -----------------------------------------------------------------------------
 
-    async def _outcome(self, stuck: bool) -> Outcome:
+    async def _outcome(self, thread: Thread[Any, Any], stuck: bool) -> Outcome:
         row = await find_thread(self.store, ADDRESS)
         rows = [each async for each in rows_of(self.store, Log(address=ADDRESS))]
         return Outcome(
             standing=row.standing,
             stuck=stuck,
             path=path_of(rows),
-            data=await stored_data(self.store, row),
+            data=await thread.stored_data(),
             broken=broken_link(row, rows),
             worlds=dict(self._worlds),
             words=self.words,

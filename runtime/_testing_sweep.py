@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from datetime import timedelta
 from random import Random
 from typing import Any, Literal, TypeVar
 
@@ -146,7 +145,8 @@ async def crash_sweep(
 
     ``deps``: what the calls are given, or a function that makes it for each process. ``runtime``: one with
     the machine, whose machines and deps are taken (``deps`` stands instead of its own); its store is not
-    touched. ``signals``: each is sent once the thread waits for it, in order, one with a payload as
+    touched. ``signals``: each is sent once the thread waits for it (or runs in an
+    interruptible state that takes it, and needs time to pass), in order, one with a payload as
     ``(Expense.approve, Approval(by="ada"))``. ``may_differ``: fields of the data that need not be equal.
     ``points``: how many boundaries are taken at most, drawn with ``seed``; ``only``: one alone, by its index.
 
@@ -165,7 +165,6 @@ async def crash_sweep(
         data=data,
         deps=runtime.deps if deps is None and runtime is not None else deps,
         signals=sent,
-        grace=timedelta(seconds=10),
         seed=seed,
     )
     return await to_thread.run_sync(lambda: _sweep(asked, frozenset(may_differ), points, only))

@@ -6,6 +6,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
+import anyio
 import pytest
 from attrs import frozen
 
@@ -26,6 +27,7 @@ from perdure.runtime import Runtime
 from perdure.runtime.testing import (
     NeverEnds,
     Receiver,
+    Sweep,
     World,
     assert_arrivals,
     assert_path,
@@ -289,3 +291,63 @@ async def test_twenty_boundaries_take_well_under_two_seconds(deps: Deps) -> None
         Patient, Claim(amount=5), deps=deps, signals=[(Patient.approve, Approval(by="ada"))]
     )
     assert (time.monotonic() - began) / len(sweep.boundaries) < 0.1
+
+
+async def test_a_signal_interrupts_where_it_may(deps: Deps, world: World) -> None:
+    class Slow(Machine[Claim, Deps], version=1, calls=[charge]):
+        """Works for a day, unless it is stopped."""
+
+        working = State(initial=True, interruptible=True)
+        charging = State()
+        done = State(final=True)
+        worked = working.to(done)
+        stop = working.to(charging).on_signal(Approval)
+        charged = charging.to(done)
+
+        @working.handler
+        async def work(self, data: Claim, step: Step[Deps]) -> Fire:
+            await anyio.sleep(86_400)
+            return self.worked()
+
+        @charging.handler
+        async def charge_it(self, data: Claim, step: Step[Deps]) -> Fire:
+            return self.charged(receipt=await step.call(charge, data.amount))
+
+    sweep = await crash_sweep(Slow, Claim(amount=5), deps=deps, signals=[(Slow.stop, Approval(by="ada"))])
+    sweep.check()
+    assert_arrivals(world, "bank", 1)
+
+
+async def test_a_killed_process_cleans_nothing_up(deps: Deps, world: World) -> None:
+    class Tidy(Machine[Claim, Deps], version=1, calls=[charge]):
+        """Tells the bank when it leaves."""
+
+        working = State(initial=True)
+        done = State(final=True)
+        worked = working.to(done)
+
+        @working.handler
+        async def work(self, data: Claim, step: Step[Deps]) -> Fire:
+            try:
+                return self.worked(receipt=await step.call(charge, data.amount))
+            except BaseException:
+                await deps.bank.send("left in disorder")
+                raise
+
+    sweep = await crash_sweep(Tidy, Claim(amount=5), deps=deps)
+    sweep.check()
+    assert [each.key for each in world.arrivals if each.key == "left in disorder"] == []
+
+
+async def test_two_sweeps_side_by_side(deps: Deps) -> None:
+    signals: Any = [(Patient.approve, Approval(by="ada"))]
+    sweeps: list[Sweep] = []
+
+    async def sweep() -> None:
+        sweeps.append(await crash_sweep(Patient, Claim(amount=5), deps=deps, signals=signals))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(sweep)
+        group.start_soon(sweep)
+    assert sweeps[0] == sweeps[1]
+    sweeps[0].check()
