@@ -52,12 +52,14 @@ def _received(
     receiver = visit.definition.events[call.name].receiver
     if receiver is None:
         return {}
+    shown = visit.definition.data.shown(progress.data)
     try:
-        accept = receiver(progress.data, payload)
+        accept = receiver(shown, payload)
     except Exception as error:  # over what a model wrote: it may write something else
         return refusal(call, f"{call.name} cannot take this: {said_of(describe_error(error))}")
     if not isinstance(accept, Accept) or accept.event != call.name:
         raise TypeError(f"{visit.where}: the receiver of {call.name!r} must return self.{call.name}(...)")
+    visit.definition.data.check_unchanged(progress.data, shown, f"the receiver of {call.name!r}")
     return accept.updates
 
 
@@ -66,8 +68,8 @@ def _judged(
 ) -> Fire | Refusal:
     try:
         data = merged_with(visit, progress, updates).data
-        rows = visit.state.rows[call.name]
-        taken = any(row.guard is None or row.guard(data) for row in rows)
+        rows, shown = visit.state.rows[call.name], visit.definition.data.shown
+        taken = any(row.guard is None or row.guard(shown(data)) for row in rows)
     except (BadUpdate, NotStorable) as error:
         return refusal(call, f"{call.name} does not fit: {error}")
     except Exception as error:  # a guard, over what a model wrote

@@ -13,7 +13,7 @@ from harness.engine import CALLS, Sim, World, for_ever, simulated
 from harness.loop import SimLoop
 from pydantic import BaseModel, Field
 
-from perdure.machines import Accept, Append, Budget, Cost, Fire, Machine, Retry, State, Step, record
+from perdure.machines import Accept, Append, Budget, Cost, Fire, Machine, Retry, State, Step, ToolCall, record
 
 ONCE = Retry(attempts=1)
 
@@ -180,6 +180,32 @@ async def test_a_field_that_a_receiver_assigned_is_named(loop: SimLoop, cls: Any
     await thread.signal(Waits.told, Nothing(), id="1")
     row = await sim.until("parked")
     assert f"{cls.__name__}.tokens: the receiver of 'told' assigned it in place" in (row.standing.note or "")
+
+
+@KINDS
+@simulated
+async def test_a_field_that_a_receiver_of_a_choice_assigned_is_named(loop: SimLoop, cls: Any) -> None:
+    class Decides(Machine[cls, World], version=1, calls=CALLS):
+        """A model chooses its only event."""
+
+        deciding = State(initial=True, retry=ONCE)
+        done = State(final=True)
+        chosen = deciding.to(done).on_choice(Nothing)
+
+        @chosen.received
+        def take(self, data: Any, payload: Nothing) -> Accept:
+            data.tokens = 1
+            return self.chosen()
+
+        @deciding.handler
+        async def decide(self, data: Any, step: Step[World]) -> Fire:
+            """Choose."""
+            answer = step.decide(ToolCall(id="1", name="chosen", arguments="{}"))
+            assert isinstance(answer, Fire)
+            return answer
+
+    note = await parked_note(loop, Decides, cls())
+    assert f"{cls.__name__}.tokens: the receiver of 'chosen' assigned it in place" in note
 
 
 @simulated
