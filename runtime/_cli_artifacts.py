@@ -164,13 +164,14 @@ def put_command(
     as_json: AsJson = False,
 ) -> None:
     """Put a file as an artifact, and print its ref."""
-    from ._cli_blobs import Deposit, put
+    from ._cli_blobs import Deposit, media_type_of, put
     from ._cli_text import Output
     from ._cli_units import span_of
 
     depot = _depot(workspace, store, artifacts, runtime, make=True)
     span = None if expires is None else span_of(expires, "--expires")
-    asked = Deposit(file=file, media_type=media_type, expires=span, principal=principal)
+    kind = media_type_of(file) if media_type is None else media_type
+    asked = Deposit(file=file, media_type=kind, expires=span, principal=principal)
     run_async(put(Output(as_json=as_json), depot, asked))
 
 

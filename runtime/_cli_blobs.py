@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import mimetypes
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from anyio import to_thread
+from anyio import CancelScope, to_thread
 from attrs import frozen
 
 from perdure.artifacts import ArtifactBackend, BlobDamaged, NoSuchBlob
@@ -38,7 +37,7 @@ class Depot:
     store: Store
     backend: ArtifactBackend | None
 
-    @contextlib.asynccontextmanager
+    @asynccontextmanager
     async def opened(self) -> AsyncIterator[tuple[Store, ArtifactBackend]]:
         """Both, open."""
         assert self.backend is not None
@@ -73,7 +72,7 @@ async def get(told: Output, depot: Depot, ref: str, file: str, *, force: bool) -
         with _progress(told, row.id, row.size_bytes) as advance:
             if file == "-":
                 await _pour(chunks, sys.stdout.buffer, advance)
-                sys.stdout.buffer.flush()
+                await to_thread.run_sync(sys.stdout.buffer.flush)
                 return
             await _save(chunks, Path(file), advance, force=force)
     told.line(f"{row.id} is in {file} ({size_text(row.size_bytes)})")
@@ -82,27 +81,29 @@ async def get(told: Output, depot: Depot, ref: str, file: str, *, force: bool) -
 async def _save(
     chunks: AsyncIterator[bytes], target: Path, advance: Callable[[int], None], *, force: bool
 ) -> None:
-    part = _part_of(target, force=force)
+    part, stream = await to_thread.run_sync(_begin, target, force)
     try:
-        with part.open("xb") as stream:
-            await _pour(chunks, stream, advance)
-            await to_thread.run_sync(_sync, stream)
-        _place(part, target, force=force)
+        await _pour(chunks, stream, advance)
+        await to_thread.run_sync(_finish, stream, part, target, force)
     finally:
-        part.unlink(missing_ok=True)
+        with CancelScope(shield=True):
+            await to_thread.run_sync(_clear, stream, part)
 
 
-def _part_of(target: Path, *, force: bool) -> Path:
-    """Where the bytes are written first; refused before that where they could not get their name."""
+def _begin(target: Path, force: bool) -> tuple[Path, BinaryIO]:
+    """Open the file that the bytes go to first; refused where they could not get their name then."""
     if target.is_dir():
         raise BadInput(f"{str(target)!r} is a folder: name a file in it")
     if not force and os.path.lexists(target):
         raise BadInput(f"{str(target)!r} is there already: name another file, or say --force to replace it")
-    return target.with_name(f".{target.name[:50]}.{os.urandom(6).hex()}.part")
+    part = target.with_name(f".{target.name[:50]}.{os.urandom(6).hex()}.part")
+    return part, part.open("xb")
 
 
-def _place(part: Path, target: Path, *, force: bool) -> None:
+def _finish(stream: BinaryIO, part: Path, target: Path, force: bool) -> None:
     """Give the whole file its name; without ``force`` in one step that a file made meanwhile refuses."""
+    stream.flush()
+    os.fsync(stream.fileno())
     if force:
         part.replace(target)
         return
@@ -116,15 +117,15 @@ def _place(part: Path, target: Path, *, force: bool) -> None:
         part.replace(target)  # a file system without links: it was looked at before
 
 
+def _clear(stream: BinaryIO, part: Path) -> None:
+    stream.close()
+    part.unlink(missing_ok=True)
+
+
 async def _pour(chunks: AsyncIterator[bytes], stream: BinaryIO, advance: Callable[[int], None]) -> None:
     async for chunk in chunks:
         await to_thread.run_sync(stream.write, chunk)
         advance(len(chunk))
-
-
-def _sync(stream: BinaryIO) -> None:
-    stream.flush()
-    os.fsync(stream.fileno())
 
 
 # --- put ------------------------------------------------------------------------------------------
@@ -135,20 +136,19 @@ class Deposit:
     """What is put, and how."""
 
     file: str
-    media_type: str | None
+    media_type: str
     expires: timedelta | None
     principal: str
 
 
 async def put(out: Output, depot: Depot, asked: Deposit) -> None:
     """Put a file's bytes, and tell the ref."""
-    media_type = asked.media_type or mimetypes.guess_type(asked.file)[0] or UNKNOWN_TYPE
     told = Output(as_json=False, stream=sys.stderr)
-    async with depot.opened() as (store, blobs):
-        with _source(asked.file) as (stream, size), _progress(told, asked.file, size) as advance:
+    async with depot.opened() as (store, blobs), _source(asked.file) as (stream, size):
+        with _progress(told, asked.file, size) as advance:
             ref = await Uploads(store, blobs, Env()).put(
                 _chunks(stream, advance),
-                media_type=media_type,
+                media_type=asked.media_type,
                 workspace=depot.workspace,
                 principal=asked.principal,
                 expires=asked.expires,
@@ -165,16 +165,29 @@ async def put(out: Output, depot: Depot, asked: Deposit) -> None:
         out.line(f"{ref.id}  {ref.media_type}, {size_text(ref.size_bytes)}, sha256 {ref.sha256}")
 
 
-@contextmanager
-def _source(file: str) -> Iterator[tuple[BinaryIO, int | None]]:
+def media_type_of(file: str) -> str:
+    """What a file's name says of its bytes."""
+    return mimetypes.guess_type(file)[0] or UNKNOWN_TYPE
+
+
+@asynccontextmanager
+async def _source(file: str) -> AsyncIterator[tuple[BinaryIO, int | None]]:
     if file == "-":
         yield sys.stdin.buffer, None
         return
-    path = Path(file)
+    stream, size = await to_thread.run_sync(_opened, Path(file))
+    try:
+        yield stream, size
+    finally:
+        with CancelScope(shield=True):
+            await to_thread.run_sync(stream.close)
+
+
+def _opened(path: Path) -> tuple[BinaryIO, int]:
     if path.is_dir():
-        raise BadInput(f"{file!r} is a folder: put its files one by one, or an archive of it")
-    with path.open("rb") as stream:
-        yield stream, os.fstat(stream.fileno()).st_size
+        raise BadInput(f"{str(path)!r} is a folder: put its files one by one, or an archive of it")
+    stream = path.open("rb")
+    return stream, os.fstat(stream.fileno()).st_size
 
 
 async def _chunks(stream: BinaryIO, advance: Callable[[int], None]) -> AsyncIterator[bytes]:

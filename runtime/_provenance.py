@@ -65,7 +65,7 @@ class Trail:
 
     def sources(self, lane: str, by_hand: Sequence[str], made: str) -> tuple[str, ...]:
         """What an artifact that is put in this lane now was made from: what was named by hand, then what was
-        used, oldest first. Past ``MAX_SOURCES`` the oldest give way to ``more``."""
+        used, by its last use, oldest first. Past ``MAX_SOURCES`` the oldest give way to ``more``."""
         named = tuple(dict.fromkeys(by_hand))
         used = dict.fromkeys(name for at in _around(lane) for name in self._used.get(at, ()))
         found = [name for name in used if name not in named and name != made]
