@@ -9,12 +9,11 @@ from perdure.stores import ThreadRow
 
 from ._cli_load import BadInput, address_of
 from ._cli_look import Place
-from ._cli_text import Output, Styled, as_json
+from ._cli_text import Output, Styled, short
 from ._context import moment
 from ._look import find_thread
 from ._stored_data import Change, StoredData, changes, data_at
 
-SHOWN_TEXT = 200
 SHOWN_ITEMS = 20
 
 
@@ -96,10 +95,3 @@ def _change_lines(change: Change) -> Iterator[list[object]]:
                 yield [Styled(f"    + {short(item)}", "green")]
             if len(change.items) > SHOWN_ITEMS:
                 yield [f"    and {len(change.items) - SHOWN_ITEMS} more (--json has them all)"]
-
-
-def short(value: object) -> str:
-    """A JSON value, cut where it is long."""
-    text = as_json(value)
-    cut = len(text) > SHOWN_TEXT
-    return f"{text[:SHOWN_TEXT]}... ({len(text)} characters; --json has them all)" if cut else text

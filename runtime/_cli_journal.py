@@ -9,10 +9,9 @@ import msgspec
 
 from perdure.stores import Log, LogRow
 
-from ._cli_data import short
 from ._cli_load import address_of
 from ._cli_look import Place
-from ._cli_text import Output, Styled
+from ._cli_text import Output, Styled, short
 from ._context import moment
 from ._journal import RAW_KEYS, Body, Entry, decode_body
 from ._look import DAMAGE, find_thread

@@ -19,9 +19,10 @@ from ._cli_text import Output, Styled
 from ._cli_units import size_text, time_text
 from ._context import moment
 from ._env import Env
-from ._look import rows_of, stored_data
+from ._look import rows_of
 from ._provenance import MORE
 from ._step_memory import value_at
+from ._stored_data import stored_data
 
 MOST_NODES = 1000
 """Lines of one tree."""

@@ -1,18 +1,24 @@
-"""``perdure ls``, ``show``, ``history`` and ``why``: what stands in a store, with or without the code."""
+"""``perdure ls``, ``history`` and ``why``: what stands in a store, with or without the code."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Mapping
 from typing import Any
 
 from attrs import frozen
 
 from perdure.machines import Definition
-from perdure.stores import MAX_WORKSPACE, InboxRow, Status, Store, ThreadRow, Threads, check_name
+from perdure.stores import (
+    MAX_WORKSPACE,
+    Status,
+    Store,
+    ThreadRow,
+    Threads,
+    check_name,
+)
 
 from ._cli_load import BadInput, address_of, load_runtime, store_at
-from ._cli_text import STATUS_STYLES, Output, Styled
+from ._cli_text import Output, Styled
 from ._context import moment
 from ._env import Env
 from ._look import (
@@ -20,9 +26,6 @@ from ._look import (
     StepSeen,
     find_thread,
     history,
-    named_signals,
-    pending_signals,
-    stored_data,
     why,
 )
 
@@ -77,7 +80,7 @@ async def ls(out: Output, place: Place, asked: Filter) -> None:
                 row.address.thread_id,
                 row.machine,
                 row.standing.state,
-                _status(row),
+                status_words(row),
                 row.standing.seq,
                 f"{moment(row.updated):%Y-%m-%d %H:%M:%S}Z",
             )
@@ -88,7 +91,8 @@ async def ls(out: Output, place: Place, asked: Filter) -> None:
         out.line("more: perdure ls --after ", page.next)
 
 
-def _status(row: ThreadRow) -> str:
+def status_words(row: ThreadRow) -> str:
+    """``ended``, or ``parked (in doubt)``."""
     standing = row.standing
     return f"{standing.status} ({standing.reason})" if standing.reason else standing.status
 
@@ -112,69 +116,6 @@ def row_json(row: ThreadRow) -> dict[str, Any]:
         "created": moment(row.created),
         "updated": moment(row.updated),
     }
-
-
-# --- show -----------------------------------------------------------------------------------------
-
-
-async def show(out: Output, place: Place, thread_id: str) -> None:
-    """State, data as stored, and, where the code is known, the events that may come next."""
-    address = address_of(place.workspace, thread_id)
-    async with place.store as store:
-        row = await find_thread(store, address)
-        data = await stored_data(store, row)
-        inbox = await pending_signals(store, address)
-    plan = place.definitions.get(row.machine)
-    events = None if plan is None else _events(plan, row.standing.state)
-    if out.as_json:
-        out.json({**row_json(row), "data": data, "events": events, "inbox": _signals_json(inbox)})
-        return
-    standing = row.standing
-    out.line(Styled("thread    ", "dim"), thread_id)
-    out.line(Styled("machine   ", "dim"), f"{row.machine}, version {standing.version}")
-    out.line(Styled("state     ", "dim"), standing.state, ", seq ", standing.seq)
-    out.line(Styled("status    ", "dim"), Styled(_status(row), STATUS_STYLES[standing.status]))
-    if standing.wake is not None:
-        out.line(Styled("due       ", "dim"), f"{moment(standing.wake):%Y-%m-%d %H:%M:%S}Z")
-    if standing.note:
-        out.line(Styled("note      ", "dim"), standing.note)
-    out.line(Styled("session   ", "dim"), row.session, Styled(", principal ", "dim"), row.principal)
-    out.line(Styled("events    ", "dim"), _events_line(place, row, events))
-    if inbox:
-        out.line(Styled("inbox     ", "dim"), named_signals(inbox))
-    out.line(Styled("data", "dim"))
-    out.pretty(data)
-
-
-def _signals_json(inbox: Sequence[InboxRow]) -> list[dict[str, Any]]:
-    return [{"id": row.id, "event": row.event, "at": moment(row.at)} for row in inbox]
-
-
-def _events(plan: Definition, state: str) -> list[dict[str, Any]]:
-    known = plan.states.get(state)
-    if known is None:
-        return []
-    due: dict[str, timedelta] = {each.event: each.after for each in known.timeouts}
-    return [
-        {
-            "event": event,
-            "kind": plan.events[event].kind,
-            "to": [row.dest for row in rows],
-            "after": due[event].total_seconds() if event in due else None,
-        }
-        for event, rows in known.rows.items()
-    ]
-
-
-def _events_line(place: Place, row: ThreadRow, events: list[dict[str, Any]] | None) -> str:
-    if row.standing.status == "ended":
-        return "none, it has ended"
-    if events is None:
-        known = "" if place.code is None else f", and {place.code} has no machine {row.machine!r}"
-        return f"known with --runtime MODULE:NAME{known}"
-    kinds = {"fire": "by its handler", "signal": "signal", "timeout": "timeout", "failure": "on failure"}
-    said = [f"{e['event']} -> {' or '.join(e['to'])} ({kinds[e['kind']]})" for e in events]
-    return ", ".join(said) or "none"
 
 
 # --- history --------------------------------------------------------------------------------------

@@ -14,6 +14,9 @@ from attrs import frozen
 UNSAFE = frozenset(("Cc", "Cf", "Cs", "Co", "Zl", "Zp"))
 """Unicode categories that move the cursor, reorder a line or cannot be seen: always written as escapes."""
 
+SHOWN_TEXT = 200
+"""Characters of a value that are shown in a line."""
+
 
 def _unsafe(char: str) -> bool:
     return not char.isprintable() and unicodedata.category(char) in UNSAFE
@@ -39,6 +42,13 @@ def as_json(value: object, indent: int | None = None) -> str:
     """Valid JSON whose strings hold no character that a terminal would obey."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=indent, default=_plain)
     return "".join(_json_escape(char) if char != "\n" and _unsafe(char) else char for char in text)
+
+
+def short(value: object) -> str:
+    """A JSON value, cut where it is long."""
+    text = as_json(value)
+    cut = len(text) > SHOWN_TEXT
+    return f"{text[:SHOWN_TEXT]}... ({len(text)} characters; --json has them all)" if cut else text
 
 
 def _json_escape(char: str) -> str:

@@ -78,7 +78,8 @@ def show_command(
     as_json: AsJson = False,
 ) -> None:
     """Show a thread's state, data and next events."""
-    from ._cli_look import place_of, show
+    from ._cli_look import place_of
+    from ._cli_show import show
     from ._cli_text import Output
 
     run_async(show(Output(as_json=as_json), place_of(workspace, store, runtime), thread))

@@ -47,13 +47,13 @@ from ._look import (
     look,
     pending_signals,
     rows_of,
-    stored_data,
     why,
 )
 from ._operate import Resolution, resolve, retry
 from ._progress import Progress, conversation_field, owned_values
 from ._reliable import released, until_known
 from ._reserved import RESERVED
+from ._stored_data import stored_data
 from ._uploads import DEFAULT_PRINCIPAL, DEFAULT_WORKSPACE, Uploads
 from ._worker import Worker
 

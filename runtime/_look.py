@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from attrs import frozen
 
-from perdure.machines import ITEMS, Definition, Span, StatePlan, Unreadable
+from perdure.machines import Definition, StatePlan, Unreadable
 from perdure.stores import (
     Address,
     Claim,
@@ -76,64 +76,6 @@ async def look(store: Store, definition: Definition, row: ThreadRow) -> Progress
     items = tuple([r async for r in rows_of(store, Items(address=row.address))])
     claim = Claim(thread=row, log=kept, items=items, inbox=(), taken_from=None)
     return await load(store, definition, claim)
-
-
-async def stored_data(store: Store, row: ThreadRow) -> dict[str, Any]:
-    """A thread's data as it is stored, as plain JSON values: no code of its machine is needed.
-
-    Left out is what is stored elsewhere (a session's messages) or not at all. ``Unreadable`` where the record
-    holds no such JSON.
-    """
-    thread = f"thread {row.address.thread_id!r}"
-    try:
-        stored = _StoredData(row.standing.base)
-        async for log in rows_of(store, Log(address=row.address, after=row.standing.base - 1)):
-            if log.kind in ("start", "transition"):
-                stored.take(log.n, decode_body(log.payload))
-        items = [
-            (r.n, msgspec.json.decode(r.payload)) async for r in rows_of(store, Items(address=row.address))
-        ]
-        return stored.values(items)
-    except DAMAGE as error:
-        raise Unreadable(f"{thread}: a stored record cannot be read: {error}") from error
-
-
-class _StoredData:
-    """Fields as the newest snapshot and the deltas after it have them; those of items by where they lie."""
-
-    def __init__(self, base: int) -> None:
-        self._base = base
-        self._values: dict[str, Any] = {}
-        self._spans: dict[str, Span] = {}
-
-    def take(self, n: int, body: Body) -> None:
-        if n == self._base and body.base is None:
-            raise ValueError(f"log row {n} holds no snapshot")
-        for name, value in (body.base or {}).items():
-            if name == ITEMS:
-                self._spans = msgspec.json.decode(value, type=dict[str, Span])
-            else:
-                self._values[name] = msgspec.json.decode(value)
-        for name, change in (body.delta or {}).items():
-            op, what = msgspec.json.decode(change)
-            if op == "s":
-                self._values[name] = what
-            else:
-                self._span(n, name, op, what)
-
-    def _span(self, n: int, name: str, op: str, what: Any) -> None:
-        before = Span(n, 0, 0) if op == "r" else self._spans.get(name, Span(n, 0, 0))
-        count, shown = what if op == "t" else (what, before.shown + what)
-        self._spans[name] = Span(before.first if before.stored else n, before.stored + count, shown)
-
-    def values(self, items: list[tuple[int, dict[str, list[Any]]]]) -> dict[str, Any]:
-        lists: dict[str, list[Any]] = {name: [] for name in self._spans}
-        for n, row in items:
-            for name, more in row.items():
-                if name in self._spans and n >= self._spans[name].first:
-                    lists[name] += more
-        shown = {name: lists[name][span.stored - span.shown :] for name, span in self._spans.items()}
-        return {**self._values, **shown}
 
 
 async def pending_signals(store: Store, address: Address) -> list[InboxRow]:

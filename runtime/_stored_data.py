@@ -65,6 +65,11 @@ async def data_at(store: Store, row: ThreadRow, seq: int) -> StoredData:
         raise Unreadable(f"{thread}: a stored record cannot be read: {error}") from error
 
 
+async def stored_data(store: Store, row: ThreadRow) -> dict[str, Any]:
+    """A thread's data as of its newest checkpoint; see ``data_at``."""
+    return dict((await data_at(store, row, row.standing.seq)).values)
+
+
 async def _read(store: Store, row: ThreadRow, seq: int) -> _Reader:
     reader: _Reader | None = None
     begin = row.standing.base - 1 if seq == row.standing.seq else -1
