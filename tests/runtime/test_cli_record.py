@@ -13,7 +13,7 @@ from harness.cli import FORBIDDEN, NASTY, Perdure
 from perdure.runtime._journal import seal
 from perdure.runtime._look import find_thread
 from perdure.runtime._verify import Verified, verify
-from perdure.stores import Address, SQLiteStore
+from perdure.stores import Address, SQLiteStore, ThreadRow
 
 pytest_plugins = ("harness.desk",)
 
@@ -215,6 +215,24 @@ def test_a_record_that_ends_early_is_broken(head: bytes | None) -> None:
 
     found = anyio.run(verified)
     assert (found.rows, found.broken and found.broken.part) == (6, "end")
+
+
+def test_rows_that_come_while_it_looks_are_no_damage(cli: Perdure) -> None:
+    async def standing() -> ThreadRow:
+        async with SQLiteStore("perdure.db") as store:
+            return await find_thread(store, Address(workspace="default", thread_id="review"))
+
+    async def verified(row: ThreadRow) -> Verified:
+        async with SQLiteStore("perdure.db") as store:
+            return await verify(store, row)
+
+    before = anyio.run(standing)
+    code = ("--runtime", "cli_desk:runtime")
+    assert cli("signal", "review", "approve", "--data", '{"by": "ada"}', *code).status == 0
+    assert cli("run", "cli_desk:runtime", "Desk", "--thread", "review").status == 0
+    assert anyio.run(standing).n > before.n
+    found = anyio.run(verified, before)
+    assert (found.broken, found.rows) == (None, before.n)
 
 
 @pytest.mark.parametrize("payload", [b"", b"{", b"[1]", b'{"x": [{}]}', b"\xff\xfe"])

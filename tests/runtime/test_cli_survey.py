@@ -68,6 +68,8 @@ def test_graph_as_svg_needs_graphviz(cli: Perdure, at_desk: Path, monkeypatch: p
     tool.write_text('#!/bin/sh\n[ "$1" = -Tsvg ] && read line && echo "<svg>$line</svg>"\n')
     tool.chmod(0o755)
     assert cli(*DRAW, "--format", "svg").out == '<svg>digraph "Desk" {</svg>\n'
+    tool.write_text("#!/bin/sh\necho '<svg>\x1b[31m\u202e</svg>'\n")
+    assert cli(*DRAW, "--format", "svg").out == "<svg>\\x1b[31m\\u202e</svg>\n"
     tool.write_text("#!/bin/sh\necho 'syntax\x1b[31m error' >&2; exit 3\n")
     said = cli(*DRAW, "--format", "svg")
     assert said.status == 2
