@@ -225,7 +225,7 @@ class Run:
             stuck=stuck,
             path=path_of(rows),
             data=await thread.stored_data(),
-            broken=broken_link(row, rows),
+            broken=broken_link(row.incarnation, rows),
             worlds=dict(self._worlds),
             words=self.words,
             unsent=[signal for signal, _ in self._left],
@@ -248,9 +248,9 @@ def path_of(rows: Sequence[LogRow]) -> Sequence[Step]:
     return [(body.event or "", body.source or "", body.dest or "") for body in bodies]
 
 
-def broken_link(thread: ThreadRow, rows: Sequence[LogRow]) -> str | None:
+def broken_link(incarnation: bytes, rows: Sequence[LogRow]) -> str | None:
     """The first row of a journal that does not follow the one before it, in chain, position or seq."""
-    previous, seq = thread.incarnation, 0
+    previous, seq = incarnation, 0
     for n, row in enumerate(rows):
         seq += row.kind == "transition"
         if (row.n, row.seq) != (n, seq):

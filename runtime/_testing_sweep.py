@@ -44,8 +44,9 @@ class Sweep:
     """What a crash sweep found. ``check`` raises where anything is wrong."""
 
     machine: str
-    status: End
-    """How the undisturbed run came out: ``ended``, ``waiting`` for a signal not given, ``parked``."""
+    status: End | Literal["stuck"]
+    """How the undisturbed run came out: ``ended``, ``waiting`` for a signal not given, ``parked``, or
+    ``stuck``: it went on for more than a year of simulated time, and nothing was killed."""
     state: str
     """Where it came out."""
     note: str
@@ -94,7 +95,7 @@ class Sweep:
             f"(seed {self.seed}), {len(self.faults)} with faults, {len(self.in_doubt)} left in doubt"
         )
 
-    def _undisturbed(self, ends: End) -> list[str]:
+    def _undisturbed(self, ends: str) -> list[str]:
         said = [f"  two runs without a kill differ: {each}" for each in self.unsteady]
         if self.unsteady:
             said.append("  take such a value from a read or from the step, or name its field in may_differ=")
@@ -183,7 +184,9 @@ def _sweep(asked: Asked, may_differ: frozenset[str], points: int, only: int | No
     if only is not None and only not in range(count):
         raise ValueError(f"only={only}: the run has {count} boundaries, counted from 0")
     unsteady = differences(reference, again, may_differ)
-    chosen = [] if unsteady else _chosen(count, points, asked.seed) if only is None else [only]
+    chosen: Sequence[int] = () if only is None else (only,)
+    if only is None and not unsteady and not reference.stuck:
+        chosen = _chosen(count, points, asked.seed)
     sweep = Sweep(
         machine=asked.plan.name,
         status=_status(reference),
@@ -205,9 +208,9 @@ def _chosen(count: int, points: int, seed: int) -> Sequence[int]:
     return range(count) if count <= points else sorted(Random(seed).sample(range(count), points))
 
 
-def _status(outcome: Outcome) -> End:
+def _status(outcome: Outcome) -> End | Literal["stuck"]:
     status = outcome.standing.status
-    return "waiting" if status == "running" else status
+    return "stuck" if outcome.stuck or status == "running" else status
 
 
 def _run(asked: Asked, kill_at: int | None) -> Outcome:
