@@ -14,13 +14,14 @@ unexport PYRIGHT_PYTHON_FORCE_VERSION PYRIGHT_PYTHON_PYLANCE_VERSION PYTHONPATH
 
 CHECKS := pyright-3.11 pyright-3.13 mypy typing lint format imports
 
-.PHONY: help check test demo crash bench clean $(CHECKS)
+.PHONY: help check test demo crash bench reference clean $(CHECKS)
 
 help:
 	@echo 'make check   linters, types (mypy, pyright for 3.11 and 3.13) and the direction of imports'
 	@echo 'make test    the tests'
 	@echo 'make demo    a machine killed between a side effect and its checkpoint, and resumed'
 	@echo 'make crash   the long sweeps: crash points, kills at random, 10,000 seeds'
+	@echo 'make reference   docs/reference/, from the docstrings'
 	@echo 'make bench   transitions a second beside raw SQLite'
 	@echo 'make clean   removes .venv and every cache'
 
@@ -39,6 +40,9 @@ crash: $(VENV)/dev
 
 bench: $(VENV)/dev
 	@$(BIN)/python -m benchmarks
+
+reference: $(VENV)/dev
+	@$(BIN)/python docs/reference.py
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -45,7 +45,9 @@ class Unknown:
 
 
 ABSENT = Absent()
+"""What a lookup returns where the effect did not happen."""
 UNKNOWN = Unknown()
+"""What a lookup returns where the receiver cannot tell: it is asked again later."""
 
 
 class NotDone(Exception):
@@ -76,14 +78,19 @@ class Call(Protocol[X_co]):
         ...
 
     @property
-    def workspace(self) -> str: ...
+    def workspace(self) -> str:
+        """Whom the thread belongs to."""
+        ...
+
     @property
     def principal(self) -> str:
         """As whom the thread acts."""
         ...
 
     @property
-    def thread_id(self) -> str: ...
+    def thread_id(self) -> str:
+        """Which thread calls; together with the workspace its address."""
+        ...
 
 
 class Declared(Generic[X_contra, P, R_co]):
@@ -251,6 +258,7 @@ class Effect(_Function[X_contra, P, R_co]):
         return found
 
     def resolve(self) -> None:
+        """Read the types, the lookup's too. Raises ``DefinitionError``, naming call and parameter."""
         super().resolve()
         if self._lookup is not None:
             asked, own = (signature_of(call.fn, call.label) for call in (self._lookup, self))

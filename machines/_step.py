@@ -105,7 +105,10 @@ class Step(Protocol[X_co]):
     """The work between two checkpoints, as a handler sees it."""
 
     @property
-    def thread_id(self) -> str: ...
+    def thread_id(self) -> str:
+        """The thread's id within its workspace."""
+        ...
+
     @property
     def seq(self) -> int:
         """The checkpoint that this step began at: committed transitions, counted from 0."""
@@ -117,9 +120,14 @@ class Step(Protocol[X_co]):
         ...
 
     @property
-    def memory(self) -> StepMemory: ...
+    def memory(self) -> StepMemory:
+        """Facts that outlive the thread; what is put lands with the step's transition."""
+        ...
+
     @property
-    def artifacts(self) -> StepArtifacts: ...
+    def artifacts(self) -> StepArtifacts:
+        """Large outputs outside the data; their records land with the step's transition."""
+        ...
 
     def call(
         self: Step[X], declared: Declared[X, P, R], /, *args: P.args, **kwargs: P.kwargs

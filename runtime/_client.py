@@ -91,6 +91,7 @@ class Thread(Generic[M, D]):
 
     @property
     def thread_id(self) -> str:
+        """Its id within its workspace."""
         return self.address.thread_id
 
     @overload

@@ -40,7 +40,9 @@ class Observation:
 class Observer(Protocol):
     """Is told of every commit that has landed, and of progress. It must not block; its errors are logged."""
 
-    def observe(self, seen: Observation, /) -> None: ...
+    def observe(self, seen: Observation, /) -> None:
+        """Told of what has landed. It must not block; what it raises is logged and stops nothing."""
+        ...
 
 
 def observation_of(

@@ -46,6 +46,7 @@ class Reply:
 
 
 HANG = Reply(hangs=True)
+"""A reply that never comes: the call goes on until its deadline, or its process dies."""
 
 
 @runtime_checkable

@@ -12,8 +12,12 @@ from typing import Literal
 from attrs import frozen
 
 Micros = int
+"""Microseconds since the epoch, UTC."""
 Status = Literal["running", "waiting", "parked", "ended"]
+"""What becomes of a thread next: a worker runs it, an event or the clock wakes it, an operator moves it on,
+or nothing does."""
 LogKind = Literal["start", "transition", "record", "park", "resolve"]
+"""What a row of the journal tells of."""
 
 SCHEMA = 1
 """The version that every row written by this release carries."""
