@@ -151,7 +151,8 @@ def _overloads(found: griffe.Object) -> list[griffe.Function]:
 
 def signatures(found: griffe.Object, name: str) -> str:
     """The signature, or that of each overload, as a block."""
-    shown = "\n".join(signature(each, name) for each in _overloads(found) or [found])
+    each: list[griffe.Object] = [*_overloads(found)] or [found]
+    shown = "\n".join(signature(one, name) for one in each)
     return f"```text\n{shown}\n```\n"
 
 
@@ -161,7 +162,8 @@ def signature(found: griffe.Object, name: str) -> str:
         return f"{name}: {annotation}" if annotation else name
     mark = "async " if "async" in found.labels else ""
     given = [p for p in found.parameters if p.name not in ("self", "cls")]
-    shown, kinds = [], griffe.ParameterKind
+    shown: list[str] = []
+    kinds = griffe.ParameterKind
     for n, p in enumerate(given):
         if p.kind is kinds.keyword_only and not any(s.startswith("*") for s in shown):
             shown.append("*")
