@@ -62,6 +62,7 @@ class SimLoop(asyncio.SelectorEventLoop):
         selector = _Jumping()
         selector.loop = self
         super().__init__(selector)
+        self._clock_resolution = 1e-6  # asyncio adds it to a time to see what is due: less is lost in months
         self.set_task_factory(_remember)
 
     def time(self) -> float:

@@ -351,3 +351,28 @@ async def test_two_sweeps_side_by_side(deps: Deps) -> None:
         group.start_soon(sweep)
     assert sweeps[0] == sweeps[1]
     sweeps[0].check()
+
+
+async def test_a_machine_that_never_ends_is_told_so(deps: Deps) -> None:
+    class Endless(Machine[Claim, Deps], version=1):
+        """Looks again each week."""
+
+        looking = State(initial=True)
+        resting = State()
+        done = State(final=True)
+        looked = looking.to(resting)
+        again = resting.to(looking).after(timedelta(days=7))
+        stop = resting.to(done).on_signal(Approval)
+
+        @looking.handler
+        async def look(self, data: Claim, step: Step[Deps]) -> Fire:
+            return self.looked()
+
+    sweep = await crash_sweep(Endless, Claim(amount=5), deps=deps)
+    assert sweep.runs == ()
+    with pytest.raises(AssertionError, match="without a kill the thread is stuck in resting, not ended"):
+        sweep.check()
+    async with simulated(Runtime(machines=[Endless], deps=deps)) as sim:
+        thread = await sim.start(Endless, Claim(amount=5))
+        with pytest.raises(NeverEnds):
+            await thread.result()
