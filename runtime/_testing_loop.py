@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import selectors
 import threading
 from collections.abc import Callable, Coroutine, Generator
@@ -115,17 +116,25 @@ class SimLoop(asyncio.SelectorEventLoop):
         return super().call_soon(callback, *args, context=within)
 
     def bury(self) -> None:
-        """Close what killed processes left standing, so that the loop can end."""
-        for process in self._dead:
-            for task in self._of.get(process, ()):
-                if task.done():
-                    continue
-                coroutine = task.get_coro()
-                with contextlib.suppress(RuntimeError):  # it awaits in a finally: dead all the same
-                    if coroutine is not None:  # pyright: ignore[reportUnnecessaryComparison]
-                        coroutine.close()
-                asyncio.tasks._unregister_task(task)
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
+        """Close what killed processes left standing, so that the loop can end; the dead say nothing."""
+        log = logging.getLogger("perdure")
+        before, log.disabled = log.disabled, True
+        try:
+            for process in self._dead:
+                for task in self._of.get(process, ()):
+                    if not task.done():
+                        _close(task)
+        finally:
+            log.disabled = before
+
+
+def _close(task: asyncio.Task[Any]) -> None:
+    coroutine = task.get_coro()
+    with contextlib.suppress(RuntimeError):  # it awaits in a finally: dead all the same
+        if coroutine is not None:  # pyright: ignore[reportUnnecessaryComparison]
+            coroutine.close()
+    asyncio.tasks._unregister_task(task)
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
 def _remember(loop: Any, coro: Any, **options: Any) -> Any:
