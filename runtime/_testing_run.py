@@ -52,6 +52,7 @@ class Asked:
     data: Any
     deps: Any
     signals: Sequence[Sent]
+    uploads: Sequence[bytes]
     seed: int
 
     def made_deps(self) -> Any:
@@ -163,6 +164,8 @@ class Run:
         """From the start to where nothing moves any more, or for ``LONGEST_RUN``."""
         known = {self.asked.plan.name: self.asked.plan}
         client = Client(self.store, self.artifacts, self.env, known, None)
+        for content in self.asked.uploads:
+            await client.artifacts.put(content, media_type="application/octet-stream")
         place = {"thread_id": ADDRESS.thread_id, "workspace": ADDRESS.workspace}
         thread = await client.start(self.asked.plan.machine, self.asked.data, **place)
         stuck = True

@@ -133,6 +133,7 @@ async def crash_sweep(
     deps: Any | Callable[[], Any] = None,
     runtime: Runtime[Any] | None = None,
     signals: Sequence[Signal[M, None] | tuple[Signal[M, Any], Any]] = (),
+    uploads: Sequence[bytes] = (),
     may_differ: Collection[str] = (),
     points: int = 200,
     seed: int = 0,
@@ -148,7 +149,8 @@ async def crash_sweep(
     the machine, whose machines and deps are taken (``deps`` stands instead of its own); its store is not
     touched. ``signals``: each is sent once the thread waits for it (or runs in an
     interruptible state that takes it, and needs time to pass), in order, one with a payload as
-    ``(Expense.approve, Approval(by="ada"))``. ``may_differ``: fields of the data that need not be equal.
+    ``(Expense.approve, Approval(by="ada"))``. ``uploads``: the bytes of artifacts that are there before the
+    thread starts, for refs in its data. ``may_differ``: fields of the data that need not be equal.
     ``points``: how many boundaries are taken at most, drawn with ``seed``; ``only``: one alone, by its index.
 
     ``ValueError`` where ``only`` or ``may_differ`` names nothing that is there; whatever makes the thread's
@@ -166,6 +168,7 @@ async def crash_sweep(
         data=data,
         deps=runtime.deps if deps is None and runtime is not None else deps,
         signals=sent,
+        uploads=uploads,
         seed=seed,
     )
     return await to_thread.run_sync(lambda: _sweep(asked, frozenset(may_differ), points, only))
