@@ -20,7 +20,12 @@ PACKAGE = ROOT / "src" / "perdure"
 FOLDERS = ("artifacts", "machines", "runtime", "stores")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
-PUBLIC_MODULES = {"artifacts/contract.py", "runtime/testing.py", "stores/contract.py"}
+PUBLIC_MODULES = {
+    "artifacts/contract.py",
+    "runtime/pydantic_ai.py",
+    "runtime/testing.py",
+    "stores/contract.py",
+}
 """What users import by its module's name; all other names are exported by a folder's `__init__.py`."""
 
 MODULE_LINES = 500
