@@ -193,7 +193,7 @@ def _model_converters(
     def as_dict(value: Any) -> dict[str, Any]:
         if type(value) is not class_:
             raise Misfit(f"{describe(value)} is no {class_.__name__}")
-        held = vars(value)
+        held: dict[str, Any] = value.__dict__
         return {name: shape.dump(held[name]) for name, shape in members.items()}
 
     def load(plain: Any, _: Any = None) -> Any:

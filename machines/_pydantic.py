@@ -105,7 +105,7 @@ def fault_of(error: Exception, field: str | None = None) -> tuple[str, str] | No
 def put_back(model: Any, given: Mapping[str, Any], same: Mapping[str, Callable[[Any, Any], bool]]) -> None:
     """Let a model that was made from values that were read back hold those same values, where validation
     only made copies of them: what is read back cannot be changed in place."""
-    held = vars(model)
+    held: dict[str, Any] = model.__dict__
     for name, value in given.items():
         if held[name] is not value and name in same and same[name](held[name], value):
             held[name] = value

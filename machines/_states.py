@@ -212,7 +212,7 @@ class State(_Named):
         interruptible: bool = False,
     ) -> None:
         super().__init__()
-        if parent is not None and not isinstance(parent, State):
+        if parent is not None and not isinstance(parent, State):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DefinitionError(f"State(parent=) takes the State that this one stands in, not {parent!r}")
         self.parent = parent
         self.initial = initial

@@ -205,7 +205,7 @@ def enumerated(given: object, at: str = "messages") -> list[tuple[str, Mapping[s
     if isinstance(given, str) or not isinstance(given, Sequence):
         refuse(at, f"it is {kind_of(given)}, and has to be a list of objects")
     found: list[tuple[str, Mapping[str, Any]]] = []
-    items = cast("Sequence[Any]", given)
+    items = cast("Sequence[object]", given)
     for n, item in enumerate(items):
         if not isinstance(item, Mapping):
             refuse(f"{at}[{n}]", f"it is {kind_of(item)}, and has to be an object, as model_dump() makes it")
@@ -237,7 +237,7 @@ def optional_list(given: Mapping[str, Any], key: str, at: str) -> list[Any]:
         return []
     if isinstance(value, str) or not isinstance(value, Sequence):
         refuse(f"{at}.{key}", f"it is {kind_of(value)}, and has to be a list")
-    return list(cast("Sequence[Any]", value))
+    return list(cast("Sequence[object]", value))
 
 
 def json_object(text: str, at: str) -> Json:

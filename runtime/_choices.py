@@ -54,7 +54,7 @@ def _received(
         return {}
     shown = visit.definition.data.shown(progress.data)
     try:
-        accept = receiver(shown, payload)
+        accept: Any = receiver(shown, payload)
     except Exception as error:  # over what a model wrote: it may write something else
         return refusal(call, f"{call.name} cannot take this: {said_of(describe_error(error))}")
     if not isinstance(accept, Accept) or accept.event != call.name:

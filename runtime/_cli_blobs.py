@@ -6,7 +6,7 @@ import errno
 import mimetypes
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -38,7 +38,7 @@ class Depot:
     backend: ArtifactBackend | None
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[tuple[Store, ArtifactBackend]]:
+    async def opened(self) -> AsyncGenerator[tuple[Store, ArtifactBackend]]:
         """Both, open."""
         assert self.backend is not None
         async with self.store as store, self.backend as blobs:
@@ -171,7 +171,7 @@ def media_type_of(file: str) -> str:
 
 
 @asynccontextmanager
-async def _source(file: str) -> AsyncIterator[tuple[BinaryIO, int | None]]:
+async def _source(file: str) -> AsyncGenerator[tuple[BinaryIO, int | None]]:
     if file == "-":
         yield sys.stdin.buffer, None
         return
@@ -256,7 +256,7 @@ def _tell_wrong(out: Output, row: ArtifactRow, wrong: str) -> None:
 
 
 @contextmanager
-def _progress(told: Output, what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+def _progress(told: Output, what: str, total: int | None) -> Generator[Callable[[int], None]]:
     """A bar on a terminal, and nothing elsewhere."""
     if not told.console.is_terminal:
         yield lambda _: None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from attrs import frozen
@@ -232,17 +232,22 @@ async def _values(store: Store, workspace: str) -> AsyncIterator[tuple[str, Any]
 def _refs_in(value: Any) -> Iterator[dict[str, Any]]:
     """The artifact refs in a plain JSON value, each once."""
     seen: set[str] = set()
-    waiting = [value]
+    waiting: list[Any] = [value]
     while waiting:
         each = waiting.pop()
         if isinstance(each, list):
             waiting += each
         elif isinstance(each, dict):
-            waiting += each.values()
-            named = (each.get("id"), each.get("sha256"))
-            if all(isinstance(part, str) for part in named) and "size_bytes" in each and named[0] not in seen:
+            found = cast("dict[str, Any]", each)
+            waiting += found.values()
+            named = (found.get("id"), found.get("sha256"))
+            if (
+                all(isinstance(part, str) for part in named)
+                and "size_bytes" in found
+                and named[0] not in seen
+            ):
                 seen.add(str(named[0]))
-                yield each
+                yield found
 
 
 async def _missing(store: Store, blobs: ArtifactBackend, workspace: str, ref: dict[str, Any]) -> list[str]:

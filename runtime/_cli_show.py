@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from attrs import frozen
@@ -110,10 +110,11 @@ def _message(payload: bytes) -> Any:
 
 def _talk_line(talk: Talk) -> str:
     said: Any = talk.last
-    if isinstance(said, dict) and "role" in said and "content" in said:
-        last = f"{said['role']}: {short(said['content'])}"
+    message = cast("dict[str, Any]", said) if isinstance(said, dict) else {}
+    if "role" in message and "content" in message:
+        last = f"{message['role']}: {short(message['content'])}"
     else:
-        last = short(said)
+        last = short(talk.last)
     return f"{talk.messages}{' or more' if talk.more else ''} messages, the last {last}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from pydantic_ai.messages import (
     ERROR_OUTCOMES,
@@ -59,7 +60,7 @@ def _request_part(message: Message, names: dict[str, str], at: str) -> ModelRequ
                 raise BadTranscript(
                     f"{at}.name: the tool's name is missing, and no call here has the id {call!r}"
                 )
-            outcome = "failed" if message.tool_failed else "success"
+            outcome: Literal["failed", "success"] = "failed" if message.tool_failed else "success"
             return ToolReturnPart(name, message.content, call, outcome=outcome)
         case role:
             raise BadTranscript(f"{at}.role: {role!r} is none of system, developer, user, assistant, tool")

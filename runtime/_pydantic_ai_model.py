@@ -174,9 +174,11 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in cast("Mapping[Any, Any]", value).items()}
+        pairs = cast("Mapping[object, Any]", value)
+        return {str(key): _plain(item) for key, item in pairs.items()}
     if isinstance(value, AbstractSet):
-        return sorted((_plain(item) for item in cast("AbstractSet[Any]", value)), key=repr)
+        members = cast("AbstractSet[object]", value)
+        return sorted((_plain(item) for item in members), key=repr)
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in cast("Sequence[Any]", value)]
     if isinstance(value, (bytes, bytearray)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from attrs import evolve
@@ -38,7 +38,8 @@ class Counts(Machine[Count, None], version=1):
 
 
 async def _go(loop: SimLoop) -> tuple[Outcome, bytes, Sequence[LogRow]]:
-    asked = Asked(plan=definition(Counts), machines=[Counts], data=Count(), deps=None, signals=[], seed=0)
+    plan, data = definition(Counts), Count()
+    asked = Asked(plan=plan, machines=[Counts], data=data, deps=None, signals=[], uploads=[], seed=0)
     run = Run(loop, asked, None)
     outcome = await run.go()
     [thread] = (await run.store.page(Threads(workspace="default"))).rows
@@ -95,6 +96,5 @@ def test_a_journal_without_a_fault() -> None:
         ),
     ],
 )
-def test_a_journal_with_a_fault(damage: object, said: str) -> None:
-    assert callable(damage)
+def test_a_journal_with_a_fault(damage: Callable[[list[LogRow]], list[LogRow]], said: str) -> None:
     assert broken_link(INCARNATION, damage(list(ROWS))) == said

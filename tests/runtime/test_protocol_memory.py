@@ -12,7 +12,7 @@ import pytest
 from harness.engine import Note, Reply, Sim, World, for_ever, fresh, job, looked, simulated
 from harness.loop import SimLoop
 
-from perdure.machines import Call, Namespace, Retry, Step, read, record
+from perdure.machines import Call, Namespace, Retry, Step, present, read, record
 from perdure.runtime import CallMisuse
 from perdure.stores import Memory
 
@@ -495,7 +495,7 @@ def moment_of(loop: SimLoop, ago: int = 0) -> datetime:
 @read
 async def current_rate(call: Call[World], key: str) -> Rate | None:
     value = await call.deps.read("rate", key)
-    return Rate(value=value, verified_at=moment_of(call.deps.loop))
+    return Rate(value=value, verified_at=moment_of(present(call.deps.loop)))
 
 
 @pytest.mark.parametrize(("age", "asked"), [(59, 0), (61, 1)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -242,7 +242,7 @@ class Seen:
 
 @simulated
 async def test_text_is_reported_as_it_comes(loop: SimLoop) -> None:
-    async def stream(messages: list[ModelMessage], info: AgentInfo) -> Any:
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncGenerator[str]:
         yield "do"
         yield "ne"
 
