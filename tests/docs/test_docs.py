@@ -9,7 +9,11 @@ from pages import PAGES, ROOT, Block, blocks, commands, play, same
 
 from perdure.runtime import Parked, _cli
 
-NOT_RUN = {"README.md": 1, "docs/tutorial.md": 1}
+NOT_RUN = {
+    "README.md": 1,
+    "docs/tutorial.md": 1,
+    **{f"docs/coming-from/{other}.md": 1 for other in ("dbos", "langgraph", "temporal", "transitions")},
+}
 """How many blocks of a page are marked as not run. A new one is a decision, and is counted here."""
 
 
