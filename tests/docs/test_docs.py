@@ -12,6 +12,7 @@ from perdure.runtime import Parked, _cli
 NOT_RUN = {
     "README.md": 1,
     "docs/tutorial.md": 1,
+    "docs/how-to/growth.md": 1,
     **{f"docs/coming-from/{other}.md": 1 for other in ("dbos", "langgraph", "temporal", "transitions")},
 }
 """How many blocks of a page are marked as not run. A new one is a decision, and is counted here."""
