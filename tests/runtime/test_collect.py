@@ -131,6 +131,23 @@ async def test_a_thread_holds_what_it_put_also_when_it_has_ended_is_parked_or_wa
 
 
 @simulated
+async def test_what_a_thread_put_is_held_whatever_its_record_says_of_an_end(loop: SimLoop) -> None:
+    async def body(machine: Any, data: Note, step: Step[World]) -> Any:
+        await step.artifacts.put(b"kept", media_type="text/plain")
+        return machine.finished()
+
+    sim = Sim(loop)
+    machine = job(body)
+    await (await sim.engine(machine)).start(machine)
+    await sim.until("ended")
+    artifacts = sim.store._tables.artifacts
+    for name, row in list(artifacts.items()):
+        artifacts[name] = evolve(row, expires=loop.now())
+    await asyncio.sleep(3700)
+    assert await gc(sim) == Collected(expired=NOTHING, held=1)
+
+
+@simulated
 async def test_what_a_step_did_not_ask_for_in_the_end_is_held_by_nobody(loop: SimLoop) -> None:
     async def body(machine: Any, data: Note, step: Step[World]) -> Any:
         if step.attempt == 1:
@@ -169,7 +186,9 @@ async def test_memory_holds_what_its_versions_cite_until_they_expire(loop: SimLo
     )
     assert texts(sim) == ["deleted", "expires", "former", "latter", "newest"]
     await asyncio.sleep(8 * 86400)
-    assert (await gc(sim)).expired.memory == 1
+    expected = Collected(expired=Expired(memory=1, artifacts=0, keys=0), blobs=1, size_bytes=7, held=4)
+    assert await gc(sim, dry_run=True) == expected
+    assert await gc(sim) == expected
     assert texts(sim) == ["deleted", "former", "latter", "newest"]
 
 

@@ -242,6 +242,7 @@ async def test_past_the_limit_the_oldest_give_way_and_it_says_so(loop: SimLoop) 
             await step.call(fresh, str(n))
         await put(step, "as many as fit")
         await step.call(fresh, "one more")
+        await put(step, "one too many")
         await put(step, "more", *refs)
         return machine.finished()
 
@@ -250,6 +251,7 @@ async def test_past_the_limit_the_oldest_give_way_and_it_says_so(loop: SimLoop) 
     by_hand = tuple(ref.id for ref in refs)
     assert await sources(sim) == [
         tuple(names[:MAX_SOURCES]),
+        (*names[-(MAX_SOURCES - 1) :], MORE),
         (*by_hand, *names[-(MAX_SOURCES - 4) :], MORE),
     ]
 
