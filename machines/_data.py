@@ -55,17 +55,18 @@ class Loaded(Generic[D]):
     positions: Mapping[str, Span]
 
 
-@attrs.define
 class _Changes:
     """What a commit changes, as it is collected."""
 
-    values: dict[str, Any] = attrs.field(factory=dict[str, Any])
-    live: dict[str, Any] = attrs.field(factory=dict[str, Any])
-    raws: dict[str, bytes] = attrs.field(factory=dict[str, bytes])
-    items: dict[str, list[bytes]] = attrs.field(factory=dict[str, list[bytes]])
-    messages: list[bytes] = attrs.field(factory=list[bytes])
-    replaced: set[str] = attrs.field(factory=set[str])
-    lanes: dict[str, str] = attrs.field(factory=dict[str, str])
+    # Written out: one is made for each commit, and attrs calls a factory for every field.
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.live: dict[str, Any] = {}
+        self.raws: dict[str, bytes] = {}
+        self.items: dict[str, list[bytes]] = {}
+        self.messages: list[bytes] = []
+        self.replaced: set[str] = set()
+        self.lanes: dict[str, str] = {}
 
 
 class DataPlan(Generic[D]):

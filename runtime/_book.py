@@ -145,28 +145,24 @@ class LaneEnd:
     artifacts: list[str]
 
 
-@define
 class Book:
     """Everything recorded since the last checkpoint. ``names`` has today's name of each renamed call."""
 
-    names: Mapping[str, str] = field(factory=dict[str, str])
-
-    next_id: int = 0
-    reads: dict[int, ReadRecord] = field(factory=dict[int, ReadRecord])
-    effects: dict[int, EffectRecord] = field(factory=dict[int, EffectRecord])
-    failed: dict[str, int] = field(factory=dict[str, int])
-    retry_at: dict[str, Micros] = field(factory=dict[str, Micros])
-    ended: dict[str, LaneEnd] = field(factory=dict[str, LaneEnd])
-    artifacts: set[str] = field(factory=set[str])
-    conflicts: int = 0
-    given_away: dict[Signature, set[int]] = field(factory=dict[Signature, set[int]])
-    """Occurrence numbers whose keys went with effects that were adopted as other calls."""
-    _reads_by: dict[tuple[Signature, int], ReadRecord] = field(
-        factory=dict[tuple[Signature, int], ReadRecord]
-    )
-    _effects_by: dict[tuple[Signature, int], EffectRecord] = field(
-        factory=dict[tuple[Signature, int], EffectRecord]
-    )
+    # Written out: one is made for each checkpoint, and attrs calls a factory for every field.
+    def __init__(self, *, names: Mapping[str, str] | None = None) -> None:
+        self.names: Mapping[str, str] = {} if names is None else names
+        self.next_id = 0
+        self.reads: dict[int, ReadRecord] = {}
+        self.effects: dict[int, EffectRecord] = {}
+        self.failed: dict[str, int] = {}
+        self.retry_at: dict[str, Micros] = {}
+        self.ended: dict[str, LaneEnd] = {}
+        self.artifacts: set[str] = set()
+        self.conflicts = 0
+        self.given_away: dict[Signature, set[int]] = {}
+        """Occurrence numbers whose keys went with effects that were adopted as other calls."""
+        self._reads_by: dict[tuple[Signature, int], ReadRecord] = {}
+        self._effects_by: dict[tuple[Signature, int], EffectRecord] = {}
 
     def read(self, signature: Signature, occurrence: int) -> ReadRecord | None:
         """The newest record of this read, if there is one."""

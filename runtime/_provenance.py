@@ -20,8 +20,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from attrs import define, field
-
 from perdure.stores import MAX_ID, MAX_SOURCES
 
 from ._keys import digest
@@ -36,15 +34,16 @@ def ids_in(encoded: bytes) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found.decode() for found in _ID.findall(encoded)))
 
 
-@define
 class Trail:
     """What each lane of one attempt has used so far; of each lane the newest ``MAX_SOURCES`` names."""
 
-    seq: int
-    _used: dict[str, dict[str, None]] = field(factory=dict[str, dict[str, None]])
-    _cut: set[str] = field(factory=set[str])
-    """Lanes whose first names are gone."""
-    _reads: dict[tuple[str, str], int] = field(factory=dict[tuple[str, str], int])
+    # Written out: one is made for each attempt, and attrs calls a factory for every field.
+    def __init__(self, seq: int) -> None:
+        self.seq = seq
+        self._used: dict[str, dict[str, None]] = {}
+        self._cut: set[str] = set()
+        """Lanes whose first names are gone."""
+        self._reads: dict[tuple[str, str], int] = {}
 
     def name_read(self, lane: str, call: str) -> str:
         """The name of a read that is registered now."""

@@ -136,8 +136,8 @@ def _build(
     snapshot = recoded or progress.snapshot_due(merged.size)
     base = definition.data.base(merged.data, merged.positions) if snapshot else None
     due = due_times(visit.state, row, dest, progress.due, at)
-    standing, release = _standing(visit, dest, seq, n if snapshot else visit.ledger.standing.base, due)
-    standing = evolve(standing, items=merged.items_from)
+    base_at = n if snapshot else visit.ledger.standing.base
+    standing, release = _standing(visit, dest, due, seq=seq, base=base_at, items=merged.items_from)
     body = Body(
         event=move.event,
         source=visit.state.name,
@@ -184,7 +184,7 @@ def _below(scope: str, outer: str) -> bool:
 
 
 def _standing(
-    visit: Visit, dest: StatePlan, seq: int, base: int, due: Mapping[str, Micros]
+    visit: Visit, dest: StatePlan, due: Mapping[str, Micros], *, seq: int, base: int, items: int
 ) -> tuple[Standing, bool]:
     before = visit.ledger.standing
     standing = evolve(
@@ -195,6 +195,7 @@ def _standing(
         definition=visit.definition.hash,
         status="running",
         base=base,
+        items=items,
         reason=None,
         note=None,
         wake=None,
