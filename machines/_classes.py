@@ -12,7 +12,7 @@ from cattrs.gen import make_dict_structure_fn, make_dict_unstructure_fn, overrid
 from cattrs.preconf.msgspec import make_converter
 
 from ._containers import from_bytes, to_bytes
-from ._pydantic import ModelField, fault_of, is_frozen_model, is_model, model_fields, model_types, put_back
+from ._pydantic import PlainField, fault_of, is_frozen_model, is_model, model_fields, model_types, put_back
 from ._record import OWNED
 from ._shape import Misfit, Parts, Refused, Schemas, Shape, describe, identity
 
@@ -30,17 +30,6 @@ def is_class_of_fields(type_: Any) -> bool:
     return isinstance(type_, type) and (
         attrs.has(type_) or dataclasses.is_dataclass(type_) or is_model(type_)
     )
-
-
-@attrs.frozen(kw_only=True)
-class DataclassField:
-    """A dataclass's field as one of an attrs class looks."""
-
-    name: str
-    alias: str
-    default: Any
-    init: bool
-    metadata: Mapping[Any, Any]
 
 
 def class_fields(class_: Any) -> Sequence[Any]:
@@ -85,11 +74,11 @@ def _dataclass_fields(class_: Any) -> Sequence[Any]:
     return [_dataclass_field(field) for field in dataclasses.fields(class_)]
 
 
-def _dataclass_field(field: dataclasses.Field[Any]) -> DataclassField:
+def _dataclass_field(field: dataclasses.Field[Any]) -> PlainField:
     default = attrs.NOTHING if field.default is dataclasses.MISSING else field.default
     if field.default_factory is not dataclasses.MISSING:
         default = attrs.Factory(field.default_factory)
-    return DataclassField(
+    return PlainField(
         name=field.name, alias=field.name, default=default, init=field.init, metadata=field.metadata
     )
 
@@ -111,7 +100,7 @@ def _member(field: Any, types: Mapping[str, Any]) -> Member:
         raise Refused("it is not set by the constructor: make it a derived property", f".{field.name}")
     if field.name not in types:
         raise Refused("it has no annotation", f".{field.name}")
-    if isinstance(field, ModelField) and field.alias != field.name:
+    if isinstance(field, PlainField) and field.alias != field.name:
         raise Refused(f"its alias {field.alias!r} is a second name: drop it", f".{field.name}")
     return Member(name=field.name, type=types[field.name], required=field.default is attrs.NOTHING)
 

@@ -58,8 +58,8 @@ def _check_model(class_: Any) -> None:
 
 
 @attrs.frozen(kw_only=True)
-class ModelField:
-    """A model's field as one of an attrs class looks."""
+class PlainField:
+    """A field of a model or a dataclass, as one of an attrs class looks."""
 
     name: str
     alias: str
@@ -68,17 +68,17 @@ class ModelField:
     metadata: Mapping[Any, Any]
 
 
-def model_fields(class_: Any) -> list[ModelField]:
+def model_fields(class_: Any) -> list[PlainField]:
     """The fields of a model."""
     return [_field(name, info) for name, info in class_.model_fields.items()]
 
 
-def _field(name: str, info: Any) -> ModelField:
+def _field(name: str, info: Any) -> PlainField:
     default = attrs.NOTHING if info.default_factory is None else attrs.Factory(info.default_factory)
     if info.default_factory is None and not info.is_required():
         default = info.default
     aliases = [alias for alias in (info.alias, info.validation_alias) if alias is not None]
-    return ModelField(
+    return PlainField(
         name=name,
         alias=str(aliases[0]) if aliases else name,
         default=default,

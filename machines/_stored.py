@@ -30,6 +30,16 @@ class Span(NamedTuple):
     shown: int
     """How many of them, the newest, are the field's value."""
 
+    @classmethod
+    def after(cls, before: Span | None, n: int, op: str, what: Any) -> Span:
+        """Where they lie after a delta's change ``[op, what]`` at log position ``n``; see ``Merged.delta``.
+        ``before`` is None where nothing was appended so far."""
+        count, shown = what if op == "t" else (what, None)
+        if before is None or op == "r":
+            before = cls(n, 0, 0)
+        first = before.first if before.stored else n
+        return cls(first, before.stored + count, before.shown + count if shown is None else shown)
+
 
 _read_spans = msgspec.json.Decoder(dict[str, Span]).decode
 
@@ -61,13 +71,9 @@ class Stored:
         if op == "s":
             self.raws[name] = what
             return
-        before = Span(n, 0, 0) if op == "r" else self.positions.get(name, Span(n, 0, 0))
-        if op == "t":
-            count, shown = self._read(name, _read_cut, what) if isinstance(what, Raw) else what
-        else:
-            count = self._read(name, _read_count, what) if isinstance(what, Raw) else what
-            shown = before.shown + count
-        self.positions[name] = Span(before.first if before.stored else n, before.stored + count, shown)
+        if isinstance(what, Raw):
+            what = self._read(name, _read_cut if op == "t" else _read_count, what)
+        self.positions[name] = Span.after(self.positions.get(name), n, op, what)
 
     def items(self, rows: Sequence[tuple[int, bytes]]) -> dict[str, list[Raw]]:
         """The items that each append field shows, from the rows at and after its first."""

@@ -107,13 +107,8 @@ class _Reader:
             if op == "s":
                 self._values[name] = what
             else:
-                self._span(log.n, name, op, what)
+                self._spans[name] = Span.after(self._spans.get(name), log.n, op, what)
         self.last, self._body = log, body
-
-    def _span(self, n: int, name: str, op: str, what: Any) -> None:
-        before = Span(n, 0, 0) if op == "r" else self._spans.get(name, Span(n, 0, 0))
-        count, shown = what if op == "t" else (what, before.shown + what)
-        self._spans[name] = Span(before.first if before.stored else n, before.stored + count, shown)
 
     @property
     def first(self) -> int:
