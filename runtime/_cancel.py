@@ -20,7 +20,6 @@ from perdure.stores import (
     Claim,
     ClaimRequest,
     InboxRow,
-    LogRow,
     Signal,
     StaleClaim,
     Store,
@@ -33,7 +32,7 @@ from perdure.stores import (
 from ._book import Book
 from ._env import Env
 from ._errors import CannotResolve, SignalRefused
-from ._journal import Entry, decode_body, plain_text
+from ._journal import Entry, entries_of_visit, plain_text
 from ._keys import digest
 from ._ledger import Conclusion, Ledger
 from ._look import DAMAGE, ended_words, find_thread
@@ -190,15 +189,10 @@ def doubts_in(claim: Claim) -> list[tuple[str, str]] | None:
     book = Book()
     try:
         for row in claim.log:
-            if _of_the_visit(row, claim.thread):
-                book.apply_all(decode_body(row.payload).entries)
+            book.apply_all(entries_of_visit(row, claim.thread.standing.seq))
     except DAMAGE:
         return None
     return [(record.call, record.key) for record in book.doubts()]
-
-
-def _of_the_visit(row: LogRow, thread: ThreadRow) -> bool:
-    return row.seq == thread.standing.seq and row.kind not in ("start", "transition") and row.salt is not None
 
 
 @asynccontextmanager

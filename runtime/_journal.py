@@ -100,6 +100,19 @@ def decode_body(payload: bytes) -> Body:
     )
 
 
+def is_checkpoint(row: LogRow) -> bool:
+    """Whether the row holds state and data, rather than what happened between two of those."""
+    return row.kind in ("start", "transition")
+
+
+def entries_of_visit(row: LogRow, seq: int) -> Sequence[Entry]:
+    """What the row says of the visit that began with checkpoint ``seq``: nothing if it is of another one, or
+    was purged. ``msgspec.MsgspecError`` as in ``decode_body``."""
+    if row.seq != seq or is_checkpoint(row) or row.salt is None:
+        return ()
+    return decode_body(row.payload).entries
+
+
 def _entry(raw: Mapping[str, msgspec.Raw]) -> Entry:
     return {k: bytes(v) if k in RAW_KEYS else msgspec.json.decode(v) for k, v in raw.items()}
 

@@ -31,7 +31,7 @@ from perdure.stores import (
 from ._book import Book
 from ._context import moment
 from ._errors import NoSuchThread
-from ._journal import Body, Entry, decode_body, said_of
+from ._journal import Body, Entry, decode_body, entries_of_visit, is_checkpoint, said_of
 from ._progress import Progress, load
 from ._reserved import CANCEL, RESERVED, TERMINATE, ends_on_cancel, said_by
 
@@ -71,9 +71,9 @@ async def look(store: Store, definition: Definition, row: ThreadRow) -> Progress
     log: list[LogRow] = [
         r async for r in rows_of(store, Log(address=row.address, after=row.standing.base - 1))
     ]
-    checkpoint = max((r.n for r in log if r.kind in ("start", "transition")), default=-1)
-    kept = tuple(r for r in log if r.kind in ("start", "transition") or r.n > checkpoint)
-    items = tuple([r async for r in rows_of(store, Items(address=row.address))])
+    checkpoint = max((r.n for r in log if is_checkpoint(r)), default=-1)
+    kept = tuple(r for r in log if is_checkpoint(r) or r.n > checkpoint)
+    items = tuple([r async for r in rows_of(store, Items(address=row.address, first=row.standing.items))])
     claim = Claim(thread=row, log=kept, items=items, inbox=(), taken_from=None)
     return await load(store, definition, claim)
 
@@ -392,9 +392,5 @@ async def doubts_of(store: Store, row: ThreadRow) -> list[tuple[str, str, int]]:
     """Name, key and the latest settling moment of every effect in doubt."""
     book = Book()
     async for log in rows_of(store, Log(address=row.address, seq=row.standing.seq)):
-        if log.kind not in ("start", "transition") and log.salt is not None:
-            book.apply_all(decode_body(log.payload).entries)
-    found: list[tuple[str, str, int]] = []
-    for record in book.doubts():
-        found.append((record.call, record.key, record.settled))
-    return found
+        book.apply_all(entries_of_visit(log, row.standing.seq))
+    return [(record.call, record.key, record.settled) for record in book.doubts()]

@@ -26,7 +26,7 @@ from ._context import moment
 from ._effects import key_freed, key_outcome
 from ._env import Env
 from ._errors import CannotResolve
-from ._journal import Entry, decode_body, raw
+from ._journal import Entry, entries_of_visit, raw
 from ._ledger import Conclusion, Ledger
 from ._look import DAMAGE, find_thread
 from ._progress import current_names
@@ -207,9 +207,7 @@ def _read(store: Store, env: Env, plan: Definition, claim: Claim, before: Standi
     damage: str | None = None
     try:
         for row in claim.log:
-            if row.seq != before.seq or row.kind in ("start", "transition") or row.salt is None:
-                continue
-            entries = decode_body(row.payload).entries
+            entries = entries_of_visit(row, before.seq)
             book.apply_all(entries)
             park = next((e for e in entries if e["k"] == "park"), park)
     except DAMAGE as error:

@@ -12,7 +12,7 @@ from perdure.machines import Definition, FieldPlan, Merged, Replaced, Span, Unre
 from perdure.stores import SCHEMA, Claim, LogRow, Messages, Micros, Store
 
 from ._book import Book
-from ._journal import Body, decode_body
+from ._journal import Body, decode_body, is_checkpoint
 from ._reliable import page_of
 
 DELTA_OVERHEAD = 200
@@ -102,7 +102,7 @@ def _read(
 ) -> Progress:
     thread = claim.thread
     base_at = thread.standing.base
-    checkpoints = [(row, body) for row, body in bodies if row.kind in ("start", "transition")]
+    checkpoints = [(row, body) for row, body in bodies if is_checkpoint(row)]
     base_row, base = next(((row, body) for row, body in checkpoints if row.n == base_at), (None, None))
     where = f"thread {thread.address.thread_id!r}"
     if base_row is None or base is None:

@@ -11,7 +11,7 @@ from attrs import frozen
 from perdure.machines import ITEMS, Span, Unreadable
 from perdure.stores import Items, Log, LogRow, Store, ThreadRow
 
-from ._journal import Body, decode_body
+from ._journal import Body, decode_body, is_checkpoint
 from ._look import DAMAGE, rows_of
 
 
@@ -76,7 +76,7 @@ async def _read(store: Store, row: ThreadRow, seq: int) -> _Reader:
     async for log in rows_of(store, Log(address=row.address, after=begin)):
         if log.seq > seq:
             break
-        if log.kind not in ("start", "transition"):
+        if not is_checkpoint(log):
             continue
         body = None if log.salt is None else decode_body(log.payload)
         if body is not None and body.base is not None:

@@ -12,7 +12,7 @@ from attrs import frozen
 
 from perdure.stores import Items, ItemsRow, Log, LogRow, Messages, Page, Query, Store, ThreadRow, Threads
 
-from ._journal import decode_body
+from ._journal import decode_body, is_checkpoint
 from ._look import DAMAGE, rows_of
 from ._stored_data import data_at
 
@@ -132,7 +132,7 @@ class _Meter:
 
     def take_row(self, log: LogRow) -> None:
         """A record row belongs to the step that its visit ends with."""
-        step = log.seq if log.kind in ("start", "transition") else log.seq + 1
+        step = log.seq if is_checkpoint(log) else log.seq + 1
         size = len(log.payload)
         self.visits[log.n] = step
         self.log_bytes += size
@@ -150,7 +150,7 @@ class _Meter:
 
 
 def _is_snapshot(log: LogRow) -> bool:
-    if log.salt is None or log.kind not in ("start", "transition"):
+    if log.salt is None or not is_checkpoint(log):
         return False
     try:
         return decode_body(log.payload).base is not None
