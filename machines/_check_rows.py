@@ -4,6 +4,7 @@ move or wake. Each raises ``DefinitionError``: class, state or event, and the me
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import combinations, pairwise
 
 from ._errors import DefinitionError
@@ -35,8 +36,9 @@ def check_rows(parts: Parts, arrows: Sequence[Row], leaves: Mapping[str, Rows], 
         else:
             _check_leaving(parts, name, leaves[name])
             _check_order(parts, name, leaves[name])
-    _check_taken(parts, arrows, leaves)
-    reached = _reached(initial, leaves)
+    idle = _check_taken(parts, arrows, leaves)
+    spared = [name for name in leaves for row in arrows if row.event in idle and _inside(name, row.dest)]
+    reached = _reached({initial, *spared}, leaves)
     lost = [name for name in leaves if name not in reached]
     if lost:
         raise DefinitionError(
@@ -131,8 +133,18 @@ def _forestalls(rows: Rows, event: Event, other: Event, declared_first: bool) ->
     return any(isinstance(event, kind) and isinstance(other, kind) for kind in (OnCancel, OnBudget))
 
 
-def _check_taken(parts: Parts, arrows: Sequence[Row], leaves: Mapping[str, Rows]) -> None:
-    """What a composite (or anywhere) declares must come to one of the states in it."""
+def _inside(leaf: str, state: str) -> bool:
+    return leaf == state or leaf.startswith(f"{state}.")
+
+
+def _inherited(parts: Parts, event: str) -> bool:
+    return event not in vars(parts.machine)
+
+
+def _check_taken(parts: Parts, arrows: Sequence[Row], leaves: Mapping[str, Rows]) -> AbstractSet[str]:
+    """What a composite (or anywhere) declares must come to one of the states in it. Returns the events of
+    bases that need not, since they are for a handler's work and there is none."""
+    idle: set[str] = set()
     taken = {(row.event, row.scope) for rows in leaves.values() for found in rows.values() for row in found}
     for event, scope in dict.fromkeys((row.event, row.scope) for row in arrows):
         if (event, scope) in taken:
@@ -140,6 +152,9 @@ def _check_taken(parts: Parts, arrows: Sequence[Row], leaves: Mapping[str, Rows]
         where, around = f"{parts.label}.{event}", f"in {scope}" if scope else "that is not final"
         inside = [leaf for name, leaf in parts.leaves.items() if not scope or name.startswith(f"{scope}.")]
         if parts.events[event].kind in WORK and not any(parts.handlers_of(leaf) for leaf in inside):
+            if _inherited(parts, event):  # a base is shared with machines that only wait
+                idle.add(event)
+                continue
             raise DefinitionError(
                 f"{where}: it is for a handler's work, and no state {around} has a handler; give one a "
                 f"handler, or let {event} come by .on_signal(...) or .after(...)"
@@ -148,10 +163,11 @@ def _check_taken(parts: Parts, arrows: Sequence[Row], leaves: Mapping[str, Rows]
             f"{where}: every state {around} has a transition of its own for it that is always taken, so that "
             f"the one from {scope or 'anywhere'} never is; take it out, or guard one of theirs"
         )
+    return idle
 
 
-def _reached(initial: str, leaves: Mapping[str, Rows]) -> set[str]:
-    reached, grew = {initial}, True
+def _reached(first: set[str], leaves: Mapping[str, Rows]) -> set[str]:
+    reached, grew = first, True
     while grew:
         more = {row.dest for name in reached for rows in leaves[name].values() for row in rows} - reached
         reached, grew = reached | more, bool(more)

@@ -15,6 +15,8 @@ from ._parts import Parts
 from ._states import After, OnFailure, Retry, State
 
 _ZERO = timedelta(0)
+_LONGEST = timedelta(days=365_000)
+"""A thousand years: what is due then can still be stored."""
 _TOOL_NAME = 64
 AnyCall: TypeAlias = Declared[Any, ..., Any]
 
@@ -90,7 +92,10 @@ def _check_leaf(parts: Parts, where: str, state: State) -> None:
     if state.retry is not None:
         _check_retry(where, state.retry)
     if state.deadline is not None and not _over_zero(state.deadline):
-        raise DefinitionError(f"{where}: deadline= takes a timedelta over zero, not {state.deadline!r}")
+        raise DefinitionError(
+            f"{where}: deadline= takes a timedelta over zero and up to a thousand years, "
+            f"not {state.deadline!r}"
+        )
     if not parts.handlers_of(state) and (state.deadline is not None or state.interruptible):
         raise DefinitionError(
             f"{where}: deadline= and interruptible= are about a handler, and "
@@ -99,11 +104,11 @@ def _check_leaf(parts: Parts, where: str, state: State) -> None:
 
 
 def _over_zero(value: object) -> bool:
-    return isinstance(value, timedelta) and value > _ZERO
+    return isinstance(value, timedelta) and _ZERO < value <= _LONGEST
 
 
 def _not_negative(value: object) -> bool:
-    return isinstance(value, timedelta) and value >= _ZERO
+    return isinstance(value, timedelta) and _ZERO <= value <= _LONGEST
 
 
 def _whole(value: object) -> bool:
@@ -119,8 +124,8 @@ def _check_retry(where: str, retry: object) -> None:
         raise DefinitionError(f"{where}: retry= takes a Retry, as in Retry(attempts=3), not {retry!r}")
     for name, value, valid, what in (
         ("attempts", retry.attempts, _whole, "a whole number from 1 on"),
-        ("delay", retry.delay, _not_negative, "a timedelta that is not negative"),
-        ("max_delay", retry.max_delay, _not_negative, "a timedelta that is not negative"),
+        ("delay", retry.delay, _not_negative, "a timedelta from zero to a thousand years"),
+        ("max_delay", retry.max_delay, _not_negative, "a timedelta from zero to a thousand years"),
         ("factor", retry.factor, _factor, "a finite number from 1 on"),
     ):
         if not valid(value):
@@ -132,12 +137,15 @@ def check_events(parts: Parts) -> None:
     for name, event in parts.events.items():
         where = f"{parts.label}.{name}"
         for arrow in event.arrows:
+            if not isinstance(arrow.dest, State):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise DefinitionError(f"{where}: to(...) takes a State of the machine, not {arrow.dest!r}")
             for state in (arrow.source, arrow.dest):
                 if state is not None and parts.state_name(state) is None:
                     raise DefinitionError(f"{where}: {_unknown(parts, state)}")
         if isinstance(event, After) and not _over_zero(event.delay):
             raise DefinitionError(
-                f"{where}: after() takes a timedelta over zero, as in timedelta(days=1), not {event.delay!r}"
+                f"{where}: after() takes a timedelta over zero and up to a thousand years, as in "
+                f"timedelta(days=1), not {event.delay!r}"
             )
         if isinstance(event, OnFailure):
             for wrong in not_errors(event.errors):
@@ -150,7 +158,10 @@ def check_events(parts: Parts) -> None:
 def check_budget(parts: Parts, budget: str | None) -> None:
     """Limits and the events that they bring come together."""
     events = [name for name, event in parts.events.items() if event.kind == "budget"]
-    if events and budget is None:
+    # A base is shared with machines that only wait: nothing in them uses anything.
+    works = any(map(parts.handlers_of, parts.leaves.values()))
+    idle = not works and not {*events} & {*vars(parts.machine)}
+    if events and budget is None and not idle:
         raise DefinitionError(
             f"{parts.label}.{events[0]}: no limit brings it: give {parts.data_class.__name__} a field "
             "budget: Budget = Budget(steps=...)"
@@ -189,6 +200,12 @@ def _unknown(parts: Parts, state: State) -> str:
     return (
         "it leads from or to a state that the class does not hold; give each State() a name in the class body"
     )
+
+
+def check_listed(label: str, calls: object) -> None:
+    """``calls=`` is a list, before anything is looked for in it."""
+    if not isinstance(calls, list | tuple):
+        raise DefinitionError(f"{label}: calls= takes a list of declared reads and effects, not {calls!r}")
 
 
 def check_calls(

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, Self
 from typing_extensions import TypeVar
 
 from ._calls import Declared
-from ._checks import check_abstract
+from ._checks import check_abstract, check_listed
 from ._compile import compile_machine
 from ._plan import Definition
 
@@ -41,6 +41,7 @@ class Machine(Generic[D, X_contra]):
         **others: Any,
     ) -> None:
         super().__init_subclass__(**others)
+        check_listed(cls.__name__, calls)
         inherited = (call for base in cls.__bases__ for call in vars(base).get("_calls", ()))
         cls._calls = tuple(dict.fromkeys([*inherited, *calls]))
         if abstract:

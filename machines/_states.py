@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import (
@@ -275,6 +276,12 @@ class Transition(Event):
     kind = "fire"
 
     def __or__(self, other: Transition, /) -> Transition:
+        # Anything else has arrows too, and joined to them would lose what brings it.
+        if not isinstance(other, Transition):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise DefinitionError(
+                f"`|` joins transitions, not {other!r}: say what brings them behind the whole, as in "
+                "(a.to(c) | b.to(c)).on_signal()"
+            )
         return Transition(self.arrows + other.arrows)
 
     @overload
@@ -403,6 +410,9 @@ class After(Event):
 
 def _mark(fn: H2, mark: str, what: State | Event) -> H2:
     # The function itself stays what it is, so that a subclass may override it like any other method.
+    if not inspect.isfunction(fn):
+        way = "@state.handler" if mark == HANDLES else "@event.received"
+        raise DefinitionError(f"{way} goes directly over a method of the machine, not over {fn!r}")
     setattr(fn, mark, (*getattr(fn, mark, ()), what))
     return fn
 

@@ -207,6 +207,8 @@ def _flatten(args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 def _advice(type_: Any, origin: Any) -> str:
     if isinstance(type_, TypeVar | typing_extensions.TypeVar):
         return "it stands for no type here: give its record a parameter, as in Page[int]"
+    if not isinstance(type_, abc.Hashable):
+        return "it is a value: name its type"
     if type_ in _BARE:
         return f"say what it holds: {_BARE[type_]}"
     class_ = origin or type_

@@ -240,6 +240,49 @@ class Talking(Machine[Talk]):
         return self.said()
 
 
+class Common(Machine[D, X], Generic[D, X], abstract=True):
+    """Ends for handlers that fail, models that give up and limits that are reached."""
+
+    failed = State(final=True)
+    used_up = State(final=True)
+    gave_up = anywhere.to(failed).on_failure()
+    drop = anywhere.to(failed)
+    refuse = anywhere.to(failed).on_choice()
+    spent = anywhere.to(used_up).on_budget()
+
+
+class TestABaseOfMachinesThatOnlyWait:
+    def test_what_it_has_for_a_handler_s_work_leads_nowhere_there(self) -> None:
+        class Waits(Common[Claim, None]):
+            idle = State(initial=True)
+            done = State(final=True)
+            close = idle.to(done).on_signal()
+
+        plan = definition(Waits).states["idle"]
+        assert [*plan.rows] == ["close"]
+        assert plan.failures == plan.choices == plan.budgets == ()
+        assert definition(Waits).states["used_up"].final
+
+    def test_where_there_is_a_handler_a_limit_is_asked_for(self) -> None:
+        with pytest.raises(DefinitionError, match=r"Works\.spent: no limit brings it: give Claim a field"):
+
+            class Works(Common[Claim, None]):
+                idle = State(initial=True)
+
+                @idle.handler
+                async def run(self, data: Claim, step: Step[None]) -> Fire:
+                    return self.drop()
+
+    def test_what_the_machine_declares_itself_must_come_to_something(self) -> None:
+        with pytest.raises(DefinitionError, match=r"Waits\.broke: it is for a handler's work"):
+
+            class Waits(Common[Claim, None]):
+                idle = State(initial=True)
+                done = State(final=True)
+                close = idle.to(done).on_signal()
+                broke = anywhere.to(done).on_failure()
+
+
 class TestWhatAnEventIsFor:
     def test_the_nearest_words_count(self) -> None:
         docs = {name: event.doc for name, event in definition(Talking).events.items()}

@@ -21,6 +21,7 @@ from perdure.machines import (
     Retry,
     State,
     Step,
+    anywhere,
     definition,
     effect,
     read,
@@ -365,6 +366,68 @@ def a_timeout_of_nothing() -> None:
             return self.go()
 
 
+@refused(r"M.late: after\(\) takes a timedelta over zero and up to a thousand years")
+def a_timeout_that_no_store_could_hold() -> None:
+    class M(Machine[Data]):
+        a = State(initial=True)
+        b = State(final=True)
+        late = a.to(b).after(timedelta.max)
+
+
+@refused(r"M.go: to\(...\) takes a State of the machine, not 'b'")
+def a_transition_to_no_state() -> None:
+    class M(Machine[Data]):
+        a = State(initial=True)
+        b = State(final=True)
+        go = a.to(any_value("b")).on_signal()
+
+
+@refused(r"M.go: to\(...\) takes a State of the machine, not None")
+def a_transition_from_anywhere_to_nothing() -> None:
+    class M(Machine[Data]):
+        a = State(initial=True)
+        b = State(final=True)
+        end = a.to(b).on_signal()
+        go = anywhere.to(any_value(None)).on_cancel()
+
+
+@refused(r"`\|` joins transitions, not .*: say what brings them behind the whole")
+def transitions_joined_to_an_event_which_they_would_swallow() -> None:
+    class M(Machine[Data]):
+        a = State(initial=True)
+        b = State()
+        c = State(final=True)
+        go = a.to(b).on_signal()
+        stop = a.to(c) | any_value(b.to(c).on_cancel())
+
+
+@refused("@state.handler goes directly over a method of the machine, not over <staticmethod")
+def a_handler_that_is_no_method() -> None:
+    class M(Machine[Data]):
+        a = State(initial=True)
+        b = State(final=True)
+        go = a.to(b)
+
+        @any_value(a.handler)
+        @staticmethod
+        async def run(data: Data, step: Step) -> Fire:
+            raise AssertionError
+
+
+@refused(r"M: calls= takes a list of declared reads and effects, not None")
+def calls_that_are_none() -> None:
+    class M(Machine[Data], calls=any_value(None)):
+        a = State(initial=True)
+
+
+@refused(r"M.go \(its payload\): \[\] cannot be stored: it is a value: name its type")
+def a_payload_that_is_a_value() -> None:
+    class M(Machine[Data]):
+        a = State(initial=True)
+        b = State(final=True)
+        go = a.to(b).on_signal(any_value([]))
+
+
 @refused(r"M.failed: on_failure\(\) takes exception classes, not 'ValueError'")
 def a_failure_that_is_no_error() -> None:
     class M(Machine[Data]):
@@ -474,7 +537,7 @@ def a_flag_for_attempts() -> None:
             return self.go()
 
 
-@refused(r"M.a: Retry\(delay=\) takes a timedelta that is not negative")
+@refused(r"M.a: Retry\(delay=\) takes a timedelta from zero to a thousand years")
 def a_negative_delay() -> None:
     class M(Machine[Data]):
         a = State(initial=True, retry=Retry(delay=-DAY))
@@ -534,7 +597,7 @@ def a_deadline_of_nothing() -> None:
             return self.go()
 
 
-@refused("M.a: deadline= takes a timedelta over zero, not nan")
+@refused("M.a: deadline= takes a timedelta over zero and up to a thousand years, not nan")
 def a_deadline_that_is_no_duration() -> None:
     class M(Machine[Data]):
         a = State(initial=True, deadline=any_value(float("nan")))
