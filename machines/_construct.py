@@ -27,7 +27,7 @@ class Constructor(Generic[D]):
         self._fields = fields
         self._where = where
         self._mutable = not is_frozen(cls)
-        self._changes_values = is_model(cls) or (not attrs.has(cls) and hasattr(cls, "__post_init__"))
+        self._changes_values = _may_change(cls)
 
     def make(self, values: Mapping[str, Any], error: type[Exception]) -> tuple[D, Mapping[str, bytes]]:
         """The object, and the bytes of those values that its constructor or a validator changed.
@@ -35,15 +35,35 @@ class Constructor(Generic[D]):
         ``error`` names the field that the class refuses. What validation only copied is held as it was read
         back, so that nothing in it can be changed in place.
         """
+        data = self._built(values, error)
+        if not self._changes_values:
+            return data, _NOTHING
+        changed = self._settled(data, values, error)
+        if changed:
+            self._check_settled(data, values, error)
+        return data, changed
+
+    def _built(self, values: Mapping[str, Any], error: type[Exception]) -> D:
         try:
-            data = self._cls(**values)
+            return self._cls(**values)
         except Exception as raised:
             fault = fault_of(raised)
             if fault is not None and fault[0]:
                 raise error(f"{self._where}{fault[0]}: {fault[1]}") from raised
             reason = fault[1] if fault is not None else reason_of(raised)
             raise error(f"{self._where}: {self._cls.__name__} refuses the values: {reason}") from raised
-        return data, self._settled(data, values, error) if self._changes_values else _NOTHING
+
+    def _check_settled(self, data: D, values: Mapping[str, Any], error: type[Exception]) -> None:
+        """What is stored must be what is read back: made of it again, the object is the same."""
+        again = self._built({name: getattr(data, name) for name in values}, error)
+        for name, plan in self._fields.items():
+            if plan.codec is None or plan.kind != "plain":
+                continue
+            if not plan.codec.same(getattr(again, name), getattr(data, name)):
+                raise error(
+                    f"{self._where}.{name}: {self._cls.__name__} changes it each time it is read back: "
+                    "let what it has changed once stay as it is"
+                )
 
     def _settled(self, data: D, values: Mapping[str, Any], error: type[Exception]) -> dict[str, bytes]:
         changed: dict[str, bytes] = {}
@@ -80,3 +100,12 @@ class Constructor(Generic[D]):
         if shown is data:
             return None
         return next((name for name in self._fields if getattr(shown, name) is not getattr(data, name)), None)
+
+
+def _may_change(cls: Any) -> bool:
+    """Whether what a class makes may hold other values than it was given."""
+    if not attrs.has(cls):
+        own = not is_model(cls) and not cls.__dataclass_params__.init
+        return is_model(cls) or own or hasattr(cls, "__post_init__")
+    own = hasattr(cls, "__attrs_init__") or hasattr(cls, "__attrs_post_init__")
+    return own or any(field.converter is not None for field in attrs.fields(cls))

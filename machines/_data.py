@@ -100,7 +100,9 @@ class DataPlan(Generic[D]):
             )
         changes = _Changes()
         for name, plan in self.fields.items():
-            value = getattr(data, name)
+            value = getattr(data, name, attrs.NOTHING)
+            if value is attrs.NOTHING:
+                raise NotStorable(f"{self.where}.{name}: it has no value: make the data by its constructor")
             if plan.kind in ("append", "conversation"):
                 self._append(plan, value, (), changes, NotStorable)
             elif plan.codec is not None:

@@ -211,6 +211,47 @@ class TestPostInit:
         with pytest.raises(BadUpdate, match=r"M\.notes: Short changes items that accumulate"):
             after(plan, first, notes=["b"])
 
+    def test_of_a_record_is_written_too(self) -> None:
+        @attrs.frozen(kw_only=True)
+        class Loud:
+            name: str = attrs.field(default="", converter=str.upper)
+            size: int = 0
+
+            def __attrs_post_init__(self) -> None:
+                object.__setattr__(self, "size", len(self.name))
+
+        plan = DataPlan(Loud, "M")
+        first = plan.started(Loud(name="ab"), {})
+        later = after(plan, first, name="abc")
+        assert later.data == Loud(name="ABC", size=3)
+        assert msgspec.json.decode(msgspec.json.encode(later.delta)) == {
+            "name": ["s", "ABC"],
+            "size": ["s", 3],
+        }
+
+    @pytest.mark.parametrize("kind", ["dataclass", "record"])
+    def test_may_not_go_on_changing_what_is_read_back(self, kind: str) -> None:
+        @dataclass
+        class Counting:
+            times: int = 0
+
+            def __post_init__(self) -> None:
+                self.times += 1
+
+        @attrs.frozen(kw_only=True)
+        class Counted:
+            times: int = attrs.field(default=0, converter=lambda times: times + 1)
+
+        cls: Any = Counting if kind == "dataclass" else Counted
+        plan: DataPlan[Any] = DataPlan(cls, "M")
+        with pytest.raises(NotStorable, match=r"M\.times: Count\w+ changes it each time it is read back"):
+            plan.started(cls(), {})
+
+    def test_that_never_ran_leaves_no_field_without_a_value(self) -> None:
+        plan = DataPlan(Brief, "M")
+        with pytest.raises(NotStorable, match=r"M\.\w+: it has no value: make the data by its constructor"):
+            plan.started(object.__new__(Brief), {})
+
     def test_may_not_make_what_cannot_be_stored(self) -> None:
         @dataclass
         class Odd:
