@@ -43,10 +43,17 @@ class Budget:
 
 def _check_limit(name: str, limit: object) -> None:
     number = isinstance(limit, int | float) and not isinstance(limit, bool)
-    if not number or not math.isfinite(limit) or limit <= 0:  # type: ignore[operator, arg-type] # pyright: ignore
+    if not number or not _finite(limit) or limit <= 0:  # type: ignore[operator] # pyright: ignore
         raise ValueError(f"Budget({name}=) takes a finite number over zero, not {limit!r}")
     if name == STEPS and not isinstance(limit, int):
         raise ValueError(f"Budget(steps=) counts transitions: a whole number, not {limit!r}")
+
+
+def _finite(limit: Any) -> bool:
+    try:
+        return math.isfinite(limit)
+    except OverflowError:  # a whole number that no float can hold
+        return False
 
 
 @attrs.frozen

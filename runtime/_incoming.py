@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -145,5 +146,13 @@ def _reached(visit: Visit, progress: Progress) -> list[Spent]:
     return [
         Spent(limit=limit, allowed=allowed, used=used)
         for limit, allowed in limits.items()
-        if (used := float(visit.seq if limit == "steps" else getattr(progress.data, limit))) >= allowed
+        if (used := _number(visit.seq if limit == "steps" else getattr(progress.data, limit))) >= allowed
     ]
+
+
+def _number(used: Any) -> float:
+    """A cost as a float: of a whole number that none can hold, the one nearest to it."""
+    try:
+        return float(used)
+    except OverflowError:
+        return sys.float_info.max if used > 0 else -sys.float_info.max

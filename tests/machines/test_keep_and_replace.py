@@ -159,7 +159,7 @@ def test_a_limit_on_nothing_is_refused_before_anything_is_written() -> None:
         merge(PLAN.started(Log(), OWNED), budget=Budget(euros=3))
 
 
-@pytest.mark.parametrize("limit", [0, -1, True, float("nan"), float("inf"), "3", None])
+@pytest.mark.parametrize("limit", [0, -1, True, float("nan"), float("inf"), 10**400, "3", None])
 def test_a_limit_is_a_positive_number(limit: Any) -> None:
     with pytest.raises(ValueError, match=r"Budget\(tokens=\) takes a finite number over zero"):
         Budget(tokens=limit)

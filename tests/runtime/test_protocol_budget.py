@@ -100,6 +100,12 @@ async def test_r150_a_limit_that_is_reached_takes_its_event_in_the_handlers_stea
 
 
 @simulated
+async def test_r150_a_cost_that_no_float_can_hold_is_over_every_limit(loop: SimLoop) -> None:
+    data = await ran(Sim(loop, Talk), data=Purse(tokens=10**400))
+    assert data.spent == "tokens 100 1.79769e+308"
+
+
+@simulated
 async def test_r150_steps_count_committed_transitions(loop: SimLoop) -> None:
     sim = Sim(loop, Talk)
     await ran(sim, *[1] * 9)
