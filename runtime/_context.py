@@ -10,7 +10,7 @@ from anyio import to_thread
 from attrs import define, field, frozen
 
 from perdure.artifacts import ArtifactBackend
-from perdure.machines import Definition, StatePlan
+from perdure.machines import Definition, HandlerPlan, StatePlan
 from perdure.stores import Micros, Store, ThreadRow, WorkerRow
 
 from ._book import Book
@@ -99,6 +99,10 @@ class Visit:
     def where(self) -> str:
         """The visit in the words of an error."""
         return f"thread {self.row.address.thread_id!r}, state {self.state.name!r}"
+
+    def unfinished(self) -> list[HandlerPlan]:
+        """The handlers that have not finished: all of them, but for branches whose end is recorded."""
+        return [handler for handler in self.state.handlers if handler.lane not in self.book.ended]
 
     def call_context(self, key: str, deadline: datetime, attempt: int) -> CallContext:
         """What a call is told about itself."""

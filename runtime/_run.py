@@ -179,7 +179,7 @@ class Run:
             return self._after_transition()
         if self._terminated():
             return await self._end("terminated")
-        if visit.state.waiting or self._retries_later(progress):
+        if visit.state.waiting or self._retries_later(visit):
             return await self._wait(visit, progress)
         if self.draining:
             return await self._release_running()
@@ -296,12 +296,9 @@ class Run:
     def _takes_all(self, visit: Visit) -> bool:
         return visit.state.waiting or visit.state.interruptible or bool(visit.book.failed)
 
-    def _retries_later(self, progress: Progress) -> bool:
-        book = progress.book
-        now = self.host.env.now()
-        state = self.definition.states[self.standing.state]
-        lanes = [h.lane for h in state.handlers if h.lane not in book.ended]
-        return bool(lanes) and all(book.retry_at.get(lane, 0) > now for lane in lanes)
+    def _retries_later(self, visit: Visit) -> bool:
+        now, lanes = self.host.env.now(), [h.lane for h in visit.unfinished()]
+        return bool(lanes) and all(visit.book.retry_at.get(lane, 0) > now for lane in lanes)
 
     async def _wait(self, visit: Visit, progress: Progress) -> Change | None:
         await self.ledger.flush()
@@ -319,9 +316,8 @@ class Run:
 
     def _next_due(self, visit: Visit, progress: Progress, now: Micros) -> Micros | None:
         times = [due for due in progress.due.values() if due > now]
-        if visit.state.handlers:
-            lanes = [h.lane for h in visit.state.handlers if h.lane not in visit.book.ended]
-            times += [visit.book.retry_at[lane] for lane in lanes if lane in visit.book.retry_at]
+        retry_at = visit.book.retry_at
+        times += [retry_at[h.lane] for h in visit.unfinished() if h.lane in retry_at]
         return min(times, default=None)
 
     async def _release_running(self) -> Change:

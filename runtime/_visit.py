@@ -69,9 +69,8 @@ class VisitRunner:
 
     async def run(self) -> Left:
         visit = self.visit
-        todo = [h for h in visit.state.handlers if h.lane not in visit.book.ended]
         now = visit.env.now()
-        todo = [h for h in todo if visit.book.retry_at.get(h.lane, 0) <= now]
+        todo = [h for h in visit.unfinished() if visit.book.retry_at.get(h.lane, 0) <= now]
         self.attempts = [Attempt(visit, h, visit.book.failed.get(h.lane, 0) + 1) for h in todo]
         ends = await self._run_all()
         if any(isinstance(end, Lost) for end in ends):
@@ -176,8 +175,7 @@ class VisitRunner:
         return await self._failed(failed)
 
     def _waits_for_a_retry(self, fired: Mapping[str, BranchEnd]) -> bool:
-        book = self.visit.book
-        return any(h.lane not in fired and h.lane not in book.ended for h in self.visit.state.handlers)
+        return any(h.lane not in fired for h in self.visit.unfinished())
 
     def _attempt_of(self, handler: HandlerPlan) -> Attempt:
         """A branch's attempt, also of one that finished before a resume: where their ends do not fit
