@@ -16,6 +16,7 @@ from typing import (
     Protocol,
     Self,
     TypeAlias,
+    cast,
     overload,
 )
 
@@ -410,7 +411,7 @@ class After(Event):
 
 def _mark(fn: H2, mark: str, what: State | Event) -> H2:
     # The function itself stays what it is, so that a subclass may override it like any other method.
-    if not inspect.isfunction(fn):
+    if not inspect.isfunction(cast("object", fn)):
         way = "@state.handler" if mark == HANDLES else "@event.received"
         raise DefinitionError(f"{way} goes directly over a method of the machine, not over {fn!r}")
     setattr(fn, mark, (*getattr(fn, mark, ()), what))
