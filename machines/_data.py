@@ -16,8 +16,9 @@ from ._construct import Constructor
 from ._containers import to_bytes
 from ._errors import BadUpdate, NotStorable, Unreadable
 from ._fields import FieldPlan, plan_fields
+from ._patch import patch, patch_schema
 from ._record import Replaced
-from ._shape import Schemas, describe, reason_of
+from ._shape import describe, reason_of
 from ._stored import ITEMS, Span, Stored
 
 D = TypeVar("D")
@@ -180,6 +181,8 @@ class DataPlan(Generic[D]):
             elif plan.kind == "plain" and name not in values:
                 missing.append(name)
         values.update(self._defaults(missing, values, owned))
+        if self.budget is not None:
+            self._check_limits(self.fields[self.budget], values[self.budget], Unreadable)
         return Loaded(data=self._build(values, owned, Unreadable)[0], positions=stored.positions)
 
     def shown(self, data: D) -> D:
@@ -200,27 +203,14 @@ class DataPlan(Generic[D]):
 
         Everything else that it says is left out. ``BadUpdate`` names the field whose value does not fit.
         """
-        if not isinstance(mapping, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise BadUpdate(f"{self.where}: a model's answer is a mapping of fields, not {describe(mapping)}")
-        updates = {
-            name: self._patched(plan, mapping[name])
-            for name, plan in self.fields.items()
-            if plan.model_writable and name in mapping
-        }
+        updates = patch(self.fields, mapping, self.where)
         for name, value in updates.items():
             self._constructor.check_field(name, value)
         return updates
 
     def patch_schema(self) -> dict[str, Any]:
         """JSON Schema of what a model may set, for the model to be given."""
-        schemas = Schemas()
-        properties: dict[str, Any] = {}
-        for name, plan in self.fields.items():
-            if plan.model_writable and plan.codec is not None:
-                one = plan.codec.schema_in(schemas)
-                properties[name] = one if plan.kind == "plain" else {"type": "array", "items": one}
-        schema = {"type": "object", "properties": properties, "additionalProperties": False}
-        return {**schema, "$defs": schemas.definitions} if schemas.definitions else schema
+        return patch_schema(self.fields)
 
     def _codec(self, name: str) -> Codec[Any]:
         made = self.fields[name].codec
@@ -404,19 +394,6 @@ class DataPlan(Generic[D]):
     def _decode_all(self, name: str, raws: Sequence[bytes | Raw]) -> tuple[Any, ...]:
         decode = self._codec(name).decode
         return tuple([decode(raw, f"{self.where}.{name}[{i}]") for i, raw in enumerate(raws)])
-
-    def _patched(self, plan: FieldPlan, plain: Any) -> object:
-        where = f"{self.where}.{plan.name}"
-        made = self._codec(plan.name)
-        try:
-            if plan.kind == "plain":
-                return made.roundtrip(made.structure(plain, where), where)[1]
-            if plain.__class__ is not list:
-                raise BadUpdate(f"{where}: expected an array of items, found {describe(plain)}")
-            items = [made.structure(item, f"{where}[{i}]") for i, item in enumerate(plain)]
-            return tuple([made.roundtrip(item, where)[1] for item in items])
-        except (Unreadable, NotStorable) as error:
-            raise BadUpdate(str(error)) from error
 
 
 def _taker(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:

@@ -75,7 +75,7 @@ class WorkerOptions:
 
 
 @frozen
-class Span:
+class Ahead:
     """By how much the store's clock may be ahead of this process's, as its answers bound it."""
 
     least: Micros = -FAR
@@ -89,11 +89,11 @@ class Span:
     def middle(self) -> Micros:
         return (self.least + self.most) // 2
 
-    def narrowed(self, least: Micros, most: Micros) -> Span:
+    def narrowed(self, least: Micros, most: Micros) -> Ahead:
         """With another answer: one that took long bounds little, and spoils nothing. Where the two disagree,
         a clock was set, and the newer one holds."""
-        both = Span(max(self.least, least), min(self.most, most))
-        return both if both.least <= both.most else Span(least, most)
+        both = Ahead(max(self.least, least), min(self.most, most))
+        return both if both.least <= both.most else Ahead(least, most)
 
 
 class Worker:
@@ -117,7 +117,7 @@ class Worker:
         self.observers = observers
         self.memory_turns = Turns()
         self._clock = env.now
-        self._ahead = Span()
+        self._ahead = Ahead()
         """How far the store's clock is ahead of this process's."""
         self._definitions = definitions
         self._options = options

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.machines import Step
-from perdure.runtime._worker import Span
+from perdure.runtime._worker import Ahead
 
 SECOND = 1_000_000
 
@@ -19,7 +19,7 @@ SECOND = 1_000_000
 @given(seed=st.integers(0, 10_000), ahead=st.integers(-(10**9), 10**9))
 def test_the_quickest_answer_bounds_the_error_whatever_the_others_take(seed: int, ahead: int) -> None:
     """The store's clock is ``ahead`` of this one, and stamps each heartbeat somewhere on its way."""
-    rng, span, now, quickest = Random(seed), Span(), 0, 10**9
+    rng, span, now, quickest = Random(seed), Ahead(), 0, 10**9
     for _ in range(8):
         there, back = (round(rng.choice((0.001, 0.1, 5.0)) * rng.random() * SECOND) for _ in range(2))
         at, sent, received = now + there + ahead, now, now + there + back
@@ -31,9 +31,9 @@ def test_the_quickest_answer_bounds_the_error_whatever_the_others_take(seed: int
 
 def test_where_a_clock_was_set_the_newer_answer_holds() -> None:
     """Nothing is learnt of two answers that cannot both be right."""
-    span = Span().narrowed(-10, 10)
-    assert span.narrowed(90, 110) == Span(90, 110)
-    assert span.narrowed(5, 400) == Span(5, 10)
+    span = Ahead().narrowed(-10, 10)
+    assert span.narrowed(90, 110) == Ahead(90, 110)
+    assert span.narrowed(5, 400) == Ahead(5, 10)
 
 
 async def look(machine: Any, data: Note, step: Step[World]) -> Any:
