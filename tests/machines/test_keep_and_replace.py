@@ -23,6 +23,7 @@ from perdure.machines import (
     NotStorable,
     Position,
     Reducer,
+    Unreadable,
     record,
     replace,
     runtime_owned,
@@ -197,3 +198,16 @@ def data_class(**fields: tuple[Any, Any]) -> type[Any]:
 def test_the_declaration_is_checked(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(DefinitionError, match=message):
         DataPlan(data_class(**fields), "M")
+
+
+def test_a_stored_limit_of_what_is_counted_no_more_is_not_passed_over() -> None:
+    @record
+    class Less:
+        budget: Budget = Budget(steps=5)
+        tokens: int = 0
+
+    stored = {"budget": msgspec.Raw(b'{"limits":{"tokens":100}}'), "tokens": msgspec.Raw(b"7")}
+    with pytest.raises(
+        Unreadable, match=r"M\.budget: it limits 'tokens', and no field of that name is marked"
+    ):
+        DataPlan(Less, "M").load(stored, [], [], [], {})
