@@ -9,7 +9,7 @@ from itertools import combinations, pairwise
 
 from ._errors import DefinitionError
 from ._parts import Parts
-from ._plan import Row
+from ._plan import Row, is_in
 from ._states import After, Event, Kind, OnBudget, OnCancel, OnFailure
 from ._table import Rows
 
@@ -37,7 +37,7 @@ def check_rows(parts: Parts, arrows: Sequence[Row], leaves: Mapping[str, Rows], 
             _check_leaving(parts, name, leaves[name])
             _check_order(parts, name, leaves[name])
     idle = _check_taken(parts, arrows, leaves)
-    spared = [name for name in leaves for row in arrows if row.event in idle and _inside(name, row.dest)]
+    spared = [name for name in leaves for row in arrows if row.event in idle and is_in(name, row.dest)]
     reached = _reached({initial, *spared}, leaves)
     lost = [name for name in leaves if name not in reached]
     if lost:
@@ -131,10 +131,6 @@ def _forestalls(rows: Rows, event: Event, other: Event, declared_first: bool) ->
             other.errors and all(issubclass(e, event.errors) for e in other.errors)
         )
     return any(isinstance(event, kind) and isinstance(other, kind) for kind in (OnCancel, OnBudget))
-
-
-def _inside(leaf: str, state: str) -> bool:
-    return leaf == state or leaf.startswith(f"{state}.")
 
 
 def _inherited(parts: Parts, event: str) -> bool:

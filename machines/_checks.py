@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, TypeAlias
 
 from ._calls import Declared, Effect, Keyed, Read, not_errors
+from ._choices import NAME
 from ._codec import Codec
 from ._errors import DefinitionError
 from ._parts import Parts
@@ -17,7 +18,6 @@ from ._states import After, OnFailure, Retry, State
 _ZERO = timedelta(0)
 _LONGEST = timedelta(days=365_000)
 """A thousand years: what is due then can still be stored."""
-_TOOL_NAME = 64
 AnyCall: TypeAlias = Declared[Any, ..., Any]
 
 
@@ -176,10 +176,10 @@ def check_budget(parts: Parts, budget: str | None) -> None:
 def check_choice(where: str, payload: Codec[Any] | None) -> None:
     """A choice is offered to models as a tool: in a name and with arguments that their APIs take."""
     name = where.rpartition(".")[2]
-    if not name.isascii() or len(name) > _TOOL_NAME:
+    if not NAME.fullmatch(name):
         raise DefinitionError(
-            f"{where}: a model knows the event by its name, and model APIs take no more than {_TOOL_NAME} "
-            "ASCII letters, digits and underscores; rename it"
+            f"{where}: a model knows the event by its name, and model APIs take no more than 64 ASCII "
+            "letters, digits and underscores; rename it"
         )
     schema = {} if payload is None else payload.schema()
     for part in schema.get("$ref", "#").split("/")[1:]:

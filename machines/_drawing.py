@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 
-from ._plan import Definition, EventPlan, Row, StatePlan, definition
+from ._plan import Definition, EventPlan, Row, StatePlan, definition, is_in
 
 if TYPE_CHECKING:
     from ._machine import Machine
@@ -73,10 +73,6 @@ def drawing(machine: type[Machine[Any, Any]] | Definition, path: Path) -> Drawin
         visited=visited,
         gone=tuple(name for name in visited if name not in plan.states),
     )
-
-
-def is_in(state: str, other: str) -> bool:
-    return state == other or state.startswith(f"{other}.")
 
 
 def around(state: str, plan: Definition) -> str:

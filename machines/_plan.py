@@ -118,6 +118,11 @@ class Definition:
     budget: str | None
 
 
+def is_in(state: str, other: str) -> bool:
+    """Whether a state, by its dotted name, is the other one or stands in it."""
+    return state == other or state.startswith(f"{other}.")
+
+
 def definition(machine: type[Machine[Any, Any]], /) -> Definition:
     """The compiled definition of a machine class. Raises ``DefinitionError`` for ``Machine`` itself."""
     found = vars(machine).get("_definition")
