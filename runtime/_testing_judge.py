@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -13,6 +14,8 @@ from ._testing_run import LONGEST_RUN, Outcome
 from ._testing_world import WorldLog
 
 MISSING = object()
+ADDRESSES = re.compile(" at 0x[0-9a-fA-F]+")
+"""Where an object lies in memory, which its repr says and which differs in each run."""
 
 
 def faults_of(
@@ -38,19 +41,53 @@ def differences(reference: Outcome, outcome: Outcome, may_differ: frozenset[str]
     said: list[str] = []
     if list(reference.path) != list(outcome.path):
         said.append("it took another path: " + path_difference(reference.path, outcome.path))
-    return said + _fields(reference.data, outcome.data, may_differ)
+    said += _values("field", reference.data, outcome.data, may_differ)
+    said += _values("memory", reference.facts, outcome.facts, may_differ)
+    return said + _requests(reference, outcome, may_differ)
 
 
-def _fields(one: Mapping[str, Any], other: Mapping[str, Any], may_differ: frozenset[str]) -> list[str]:
+def _values(
+    what: str, one: Mapping[str, Any], other: Mapping[str, Any], may_differ: frozenset[str]
+) -> list[str]:
     names = [name for name in {**one, **other} if name not in may_differ]
     pairs = [(name, one.get(name, MISSING), other.get(name, MISSING)) for name in names]
     return [
-        f"field `{name}` is {_short(now)}, and was {_short(then)}" for name, then, now in pairs if then != now
+        f"{what} `{name}` is {_short(now)}, and was {_short(then)}"
+        for name, then, now in pairs
+        if then != now
     ]
 
 
+def _requests(reference: Outcome, outcome: Outcome, may_differ: frozenset[str]) -> list[str]:
+    """Receivers that were asked for something else; of other numbers ``_arrivals`` speaks."""
+    said: list[str] = []
+    for world in {**reference.worlds, **outcome.worlds}:
+        before, after = (
+            _contents(each.worlds.get(world, WorldLog()), may_differ) for each in (reference, outcome)
+        )
+        for name in (each for each in before if each in after):
+            was, now = before[name], after[name]
+            if was.total() == now.total() and was != now:
+                other, one = (", ".join(map(_cut, left)) for left in (now - was, was - now))
+                said.append(f"{name}: asked with {other}, and with {one} without a kill")
+    return said
+
+
+def _contents(log: WorldLog, may_differ: frozenset[str]) -> dict[str, Counter[str]]:
+    """What each receiver was asked for; a request that came again under its key counts once."""
+    first = {(each.name, each.key): ADDRESSES.sub("", repr(each.args)) for each in reversed(log.arrivals)}
+    found: dict[str, Counter[str]] = {}
+    for (name, _), args in first.items():
+        if name not in may_differ:
+            found.setdefault(name, Counter())[args] += 1
+    return found
+
+
 def _short(value: object) -> str:
-    text = "missing" if value is MISSING else repr(value)
+    return _cut("missing" if value is MISSING else repr(value))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 

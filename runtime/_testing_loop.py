@@ -28,6 +28,9 @@ EPOCH = 1_800_000_000_000_000
 TURNS = 100_000
 """Turns of the loop after which whoever is still busy counts as busy for ever."""
 
+BUSY = 500_000
+"""Turns without time passing or anything written after which a simulation is given up."""
+
 PROCESS: ContextVar[object] = ContextVar("process")
 """The simulated process that code runs in; unset for the test itself and for the world outside."""
 
@@ -41,6 +44,10 @@ async def for_ever() -> Any:
     await asyncio.get_running_loop().create_future()
 
 
+class Busy(RuntimeError):
+    """Something polls without ever waiting, so that simulated time stands still."""
+
+
 class _Jumping(selectors.SelectSelector):
     """Instead of waiting, moves the loop's clock to the next timer."""
 
@@ -49,6 +56,9 @@ class _Jumping(selectors.SelectSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
             raise Deadlock("nothing is ready and nothing is scheduled")
+        if timeout > 0:
+            self.loop.moved()
+        self.loop.turn()
         self.loop.elapsed += max(timeout, 0)
         return super().select(0)
 
@@ -58,6 +68,7 @@ class SimLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self.elapsed = 0.0
+        self._turns = 0
         self._dead: set[object] = set()
         self._of: dict[object, list[asyncio.Task[Any]]] = {}
         selector = _Jumping()
@@ -81,6 +92,20 @@ class SimLoop(asyncio.SelectorEventLoop):
     def now(self) -> int:
         """The simulated wall clock, in microseconds since the epoch."""
         return EPOCH + round(self.elapsed * 1_000_000)
+
+    def moved(self) -> None:
+        """Time has passed, or something was written."""
+        self._turns = 0
+
+    def turn(self) -> None:
+        """Count one turn of the loop; ``Busy`` where too many came to nothing."""
+        self._turns += 1
+        if self._turns > BUSY:
+            self._turns = 0  # what is cancelled now has turns to end in
+            raise Busy(
+                f"{BUSY:,} turns of the loop, and no time has passed: a handler or call polls without "
+                "waiting, as in a loop around asyncio.sleep(0); let it await what it waits for"
+            )
 
     async def quiet(self) -> None:
         """Wait until nothing can go on without time passing."""

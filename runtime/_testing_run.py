@@ -14,7 +14,7 @@ from attrs import field, frozen
 
 from perdure.artifacts import MemoryArtifacts
 from perdure.machines import Definition, Machine, Signal
-from perdure.stores import Address, Inbox, Log, LogRow, MemoryStore, Standing, ThreadRow
+from perdure.stores import Address, Inbox, Log, LogRow, Memory, MemoryStore, Standing, ThreadRow
 
 from ._client import Client, Thread
 from ._env import Env
@@ -69,6 +69,8 @@ class Outcome:
     stuck: bool
     path: Sequence[Step]
     data: Mapping[str, Any]
+    facts: Mapping[str, bytes | None]
+    """Memory: what the newest version of each ``namespace/key`` holds."""
     broken: str | None
     """Where the journal is damaged."""
     worlds: Mapping[World, WorldLog]
@@ -145,6 +147,7 @@ class Run:
 
     def tell(self) -> None:
         """Something was written."""
+        self.loop.moved()
         self._changed.set()
         self._changed = asyncio.Event()
 
@@ -223,11 +226,14 @@ class Run:
     async def _outcome(self, thread: Thread[Any, Any], stuck: bool) -> Outcome:
         row = await find_thread(self.store, ADDRESS)
         rows = [each async for each in rows_of(self.store, Log(address=ADDRESS))]
+        memory = rows_of(self.store, Memory(workspace=ADDRESS.workspace))
+        facts = {f"{fact.namespace}/{fact.key}": fact.value async for fact in memory}
         return Outcome(
             standing=row.standing,
             stuck=stuck,
             path=path_of(rows),
             data=await thread.stored_data(),
+            facts=facts,
             broken=broken_link(row.incarnation, rows),
             worlds=dict(self._worlds),
             words=self.words,

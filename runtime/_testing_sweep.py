@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 from anyio import to_thread
 from attrs import evolve, frozen
 
-from perdure.machines import Machine, Of, Signal, definition
+from perdure.machines import Definition, Machine, Of, Signal, definition
 
 from ._runtime import Runtime
 from ._testing_judge import differences, faults_of
@@ -98,7 +98,7 @@ class Sweep:
     def _undisturbed(self, ends: str) -> list[str]:
         said = [f"  two runs without a kill differ: {each}" for each in self.unsteady]
         if self.unsteady:
-            said.append("  take such a value from a read or from the step, or name its field in may_differ=")
+            said.append("  take such a value from a read or from the step, or name it in may_differ=")
         if self.status != ends:
             why = f": {self.note}" if self.note else ""
             said.append(f"  without a kill the thread is {self.status} in {self.state}, not {ends}{why}")
@@ -143,24 +143,23 @@ async def crash_sweep(
 
     A boundary is a place just before or after a write to the store, a request to a ``World``'s receiver, or
     an artifact's put. The killed process is dead there: none of its code runs on. A second worker takes over,
-    and what comes of it is compared with the undisturbed run: state, path, data, arrivals, journal.
+    and what comes of it is compared with the undisturbed run: state, path, data, memory, what the receivers
+    were asked for and how often, journal.
 
     ``deps``: what the calls are given, or a function that makes it for each process. ``runtime``: one with
     the machine, whose machines and deps are taken (``deps`` stands instead of its own); its store is not
     touched. ``signals``: each is sent once the thread waits for it (or runs in an
     interruptible state that takes it, and needs time to pass), in order, one with a payload as
     ``(Expense.approve, Approval(by="ada"))``. ``uploads``: the bytes of artifacts that are there before the
-    thread starts, for refs in its data. ``may_differ``: fields of the data that need not be equal.
+    thread starts, for refs in its data. ``may_differ``: fields of the data that need not be equal,
+    facts of the memory as ``namespace/key``, and receivers whose requests need not hold the same.
     ``points``: how many boundaries are taken at most, drawn with ``seed``; ``only``: one alone, by its index.
 
     ``ValueError`` where ``only`` or ``may_differ`` names nothing that is there; whatever makes the thread's
-    start fail is raised as it is.
+    start fail is raised as it is; ``RuntimeError`` where a handler or call polls without ever waiting.
     """
     asked_for: Any = machine
     plan = definition(asked_for)
-    unknown = sorted(set(may_differ) - set(plan.data.fields))
-    if unknown:
-        raise ValueError(f"may_differ: {plan.name}'s data has no field {unknown[0]!r}")
     sent: list[Sent] = [(each, None) if isinstance(each, Signal) else each for each in signals]
     asked = Asked(
         plan=plan,
@@ -186,6 +185,7 @@ def _sweep(asked: Asked, may_differ: frozenset[str], points: int, only: int | No
     count = len(reference.boundaries)
     if only is not None and only not in range(count):
         raise ValueError(f"only={only}: the run has {count} boundaries, counted from 0")
+    _check_named(asked.plan, reference, may_differ)
     unsteady = differences(reference, again, may_differ)
     chosen: Sequence[int] = () if only is None else (only,)
     if only is None and not unsteady and not reference.stuck:
@@ -205,6 +205,16 @@ def _sweep(asked: Asked, may_differ: frozenset[str], points: int, only: int | No
     for world, log in reference.worlds.items():
         world.show(log)
     return evolve(sweep, runs=runs)
+
+
+def _check_named(plan: Definition, reference: Outcome, may_differ: frozenset[str]) -> None:
+    receivers = {each.name for log in reference.worlds.values() for each in log.arrivals}
+    unknown = sorted(may_differ - receivers - set(plan.data.fields) - set(reference.facts))
+    if unknown:
+        raise ValueError(
+            f"may_differ: {plan.name}'s data has no field {unknown[0]!r}, "
+            "and the run no such receiver or fact (NAMESPACE/KEY)"
+        )
 
 
 def _chosen(count: int, points: int, seed: int) -> Sequence[int]:

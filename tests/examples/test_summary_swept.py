@@ -39,7 +39,8 @@ def stored(key: str, name: str, content: bytes) -> StoredObject:
 
 async def test_the_summary_survives_every_crash(world: World) -> None:
     deps = Deps(customers=load_customers(), storage=Storage(0, world.receiver("storage")))
-    sweep = await crash_sweep(Summary, Brief(customer_id="cust_01"), deps=deps, may_differ=["remembered"])
+    timed = ["remembered", "customer/cust_01"]  # both hold when it was
+    sweep = await crash_sweep(Summary, Brief(customer_id="cust_01"), deps=deps, may_differ=timed)
     sweep.check()
     assert len(sweep.runs) == len(sweep.boundaries) >= 18
     assert any("an artifact's bytes were put" in run.boundary for run in sweep.runs)

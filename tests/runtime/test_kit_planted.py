@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import uuid
 from collections.abc import Sequence
@@ -10,7 +11,19 @@ from typing import Any
 import pytest
 from attrs import frozen
 
-from perdure.machines import ABSENT, Absent, Call, Fire, Found, Machine, State, Step, effect, record
+from perdure.machines import (
+    ABSENT,
+    Absent,
+    Call,
+    Fire,
+    Found,
+    Machine,
+    Namespace,
+    State,
+    Step,
+    effect,
+    record,
+)
 from perdure.runtime.testing import Receiver, Sweep, World, crash_sweep
 
 pytestmark = pytest.mark.anyio
@@ -205,7 +218,7 @@ async def test_data_from_a_global(world: World) -> None:
 GLOBAL = """\
 crash sweep of Expense: killed at 0 of 7 boundaries (seed 0), 0 with faults, 0 left in doubt
   two runs without a kill differ: field `turns` is 2, and was 1
-  take such a value from a read or from the step, or name its field in may_differ="""
+  take such a value from a read or from the step, or name it in may_differ="""
 
 
 async def test_an_effect_that_nothing_can_be_asked_about(world: World) -> None:
@@ -234,3 +247,77 @@ crash sweep of Expense: killed at 7 boundaries (seed 0), 0 with faults, 4 left i
    4: killed after `bare` was done by bank, before it answered
    5: killed before the transition `charged` (charging -> done) was committed
       effect bare with key pd_"""
+
+
+LAST = Namespace("last", int)
+
+
+async def test_memory_from_what_a_process_remembers(world: World) -> None:
+    running: list[int] = []  # of this process; it is empty in the next
+
+    class Deposit(Machine[Claim, Deps], version=1):
+        """Writes in its second state what its first left in the process."""
+
+        first = State(initial=True)
+        second = State()
+        done = State(final=True)
+        on = first.to(second)
+        out = second.to(done)
+
+        @first.handler
+        async def note(self, data: Claim, step: Step[Deps]) -> Fire:
+            running.append(data.amount)
+            return self.on()
+
+        @second.handler
+        async def put(self, data: Claim, step: Step[Deps]) -> Fire:
+            await step.memory.put(LAST, "amount", running[-1] if running else 0)
+            return self.out()
+
+    def process() -> Deps:
+        running.clear()
+        return Deps(bank=world.receiver("bank"), post=world.receiver("post"))
+
+    sweep = await crash_sweep(Deposit, Claim(amount=50), deps=process)
+    assert {fault for run in sweep.faults for fault in run.faults} == {
+        "memory `last/amount` is b'0', and was b'50'"
+    }
+    sweep = await crash_sweep(Deposit, Claim(amount=50), deps=process, may_differ=["last/amount"])
+    sweep.check()
+
+
+async def test_a_request_for_something_else(world: World) -> None:
+    tries: list[int] = []
+
+    @effect(idempotent=True)
+    async def pay(call: Call[Deps]) -> str:
+        tries.append(1)
+        return await call.deps.bank.send(call.key, len(tries))
+
+    async def body(data: Claim, step: Step[Deps]) -> Any:
+        await step.call(pay)
+        return (), 0
+
+    def first_try_again() -> Deps:
+        """Two undisturbed runs, each as in a process of its own; the third counts on."""
+        if len(runs) < 2:
+            tries.clear()
+        runs.append(1)
+        return Deps(bank=world.receiver("bank", honours_keys=True), post=world.receiver("post"))
+
+    runs: list[int] = []
+    sweep = await crash_sweep(machine(body, pay), Claim(amount=50), deps=first_try_again, only=0)
+    assert [run.faults for run in sweep.runs] == [("bank: asked with (2,), and with (1,) without a kill",)]
+    sweep = await crash_sweep(machine(body, pay), Claim(amount=50), deps=first_try_again, may_differ=["bank"])
+    sweep.check()
+
+
+async def test_a_handler_that_polls_without_waiting(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("perdure.runtime._testing_loop.BUSY", 5_000)
+
+    async def body(data: Claim, step: Step[Deps]) -> Any:
+        while True:  # noqa: ASYNC110 - that is what is planted
+            await asyncio.sleep(0)
+
+    with pytest.raises(RuntimeError, match="5,000 turns of the loop, and no time has passed"):
+        await swept(world, body)
