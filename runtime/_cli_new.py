@@ -63,4 +63,7 @@ def write_project(folder: Path, name: str) -> None:
 
 def _next(folder: Path, name: str) -> str:
     run = f"perdure run {name}:runtime Expense --data '{{\"amount\": 50}}'"
-    return "".join(f"  {line}\n" for line in (f"cd {shlex.quote(str(folder))}", "pytest", run))
+    # A pytest found elsewhere on the path would not find perdure.
+    install = [] if importlib.util.find_spec("pytest") else ["pip install pytest"]
+    lines = [f"cd {shlex.quote(str(folder))}", *install, "pytest", run]
+    return "".join(f"  {line}\n" for line in lines)

@@ -143,8 +143,6 @@ class FileBank:
 runtime = Runtime(
     machines=[Expense],
     deps=Deps(bank=FileBank("payments.jsonl")),
-    store="sqlite:///NAME.db",
-    artifacts="file:NAME-artifacts",
 )
 '''
 
@@ -191,8 +189,13 @@ A machine that pays an expense, and a test that kills it everywhere.
 `NAME.py` is the machine: a read, an effect with a lookup, a state in which a person is waited for.
 `test_NAME.py` runs it once, then kills it at every boundary that it came to, resumes it, and compares.
 
-The payments are in `payments.jsonl`, the threads in `NAME.db`: `perdure ls` lists them, and
+The payments are in `payments.jsonl`, the threads in `perdure.db`: `perdure ls` lists them, and
 `perdure history THREAD` shows what one did.
+
+Above 100 a person is waited for. `perdure run` waits with it until Ctrl-C; a second terminal says yes:
+
+    perdure run NAME:runtime Expense --data '{"amount": 5000}' --thread big
+    perdure signal big approve --data '{"by": "ada"}' --runtime NAME:runtime
 
 ## See the test go red
 
