@@ -89,7 +89,8 @@ def _status(arguments: list[str]) -> int:
         usage = getattr(error, "format_message", None)  # typer's own, wherever its version keeps them
         if usage is None:
             return _refuse(f"a fault of perdure's own: {type(error).__name__}: {error}", 70)
-        return _refuse(f"{usage()} (`perdure --help` says what there is)")
+        command = getattr(getattr(error, "ctx", None), "command_path", "perdure")
+        return _refuse(f"{usage()} (`{command} --help` says what there is)")
     if status == INTERRUPTED:
         return _refuse(
             "interrupted: what is recorded is kept, and a thread goes on when it is run again", status
