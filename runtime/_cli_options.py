@@ -15,7 +15,7 @@ StoreURL = Annotated[
     typer.Option(
         "--store",
         metavar="URL",
-        help="Where the threads are; by default the runtime's own store, sqlite:///perdure.db without one.",
+        help="Where the threads are; else the store of the runtime that is named, or sqlite:///perdure.db.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on one line instead of text.")]
