@@ -5,7 +5,8 @@
     perdure run examples.tour:runtime Tour --thread ghent
     perdure history ghent
 
-It waits for the traveller's word in between, for a day at most.
+The first command waits for the traveller's word, for a day at most: say it from another terminal, and it goes
+on. Ctrl-C leaves the thread waiting, and the third command goes on with it.
 """
 
 from __future__ import annotations
