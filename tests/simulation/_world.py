@@ -113,9 +113,10 @@ class World:
         self.epoch_of: Callable[[str], int] = lambda _: 0
         self.open: dict[str, list[Request]] = {}
         """Requests by key whose client still waits."""
-        self._unknown_in_a_row: dict[str, int] = {}
+        self._unknown_in_a_row: dict[tuple[str, str], int] = {}
+        """By process and key: a stale worker that is answered does not help the one that has the thread."""
         self.most_unknown: dict[str, int] = {}
-        """How many lookups of a key in a row got no answer, or one that says nothing, at the most."""
+        """How many of a process's lookups of a key in a row got no answer, or one that says nothing, at most."""
         self.issues: dict[str, int] = {}
         self.in_flight = 0
         self._rng = rng
@@ -227,7 +228,8 @@ class World:
     async def lookup(self, process: Any, call: Call[Any]) -> Any:
         """What the receiver knows of a key: stale for a while, unknown, an error, or no answer at all."""
         key = call.key
-        row = self._unknown_in_a_row[key] = self._unknown_in_a_row.get(key, 0) + 1
+        asked = (str(process), key)
+        row = self._unknown_in_a_row[asked] = self._unknown_in_a_row.get(asked, 0) + 1
         self.most_unknown[key] = max(row, self.most_unknown.get(key, 0))
         await asyncio.sleep(self._transit())
         answer = self._answer(key)
@@ -238,7 +240,7 @@ class World:
         if answer is None:
             await self.loop.create_future()
         if answer is not UNKNOWN:
-            self._unknown_in_a_row[key] = 0
+            self._unknown_in_a_row[asked] = 0
         return answer
 
     def _answer(self, key: str) -> Any:
