@@ -1,12 +1,11 @@
 """Every feature once, in one job: plan a tour with a model, have the traveller agree, book it, remember it.
 
-    perdure run examples.tour:runtime Tour --data '{"city": "Ghent"}' --thread ghent
+    perdure run examples.tour:runtime Tour --data '{"city": "Ghent"}' --thread ghent --no-wait
     perdure signal ghent agree --data '{"by": "ada"}' --runtime examples.tour:runtime
     perdure run examples.tour:runtime Tour --thread ghent
     perdure history ghent
 
-The first command waits for the traveller's word, for a day at most: say it from another terminal, and it goes
-on. Ctrl-C leaves the thread waiting, and the third command goes on with it.
+The first command leaves the thread where it waits for the traveller's word, for a day at most.
 """
 
 from __future__ import annotations

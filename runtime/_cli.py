@@ -34,6 +34,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 for group in (
     _cli_threads,
@@ -61,8 +62,8 @@ def expected() -> tuple[type[Exception], ...]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit: 0; 1 (it is parked, broken or not well); 2 (bad input); 75 (a write
-    without an answer: it may have landed); 130 (interrupted)."""
+    """Run the command line and exit: 0; 1 (it is parked, broken or not well); 2 (bad input); 3 (it waits,
+    and `run --no-wait` leaves it); 75 (a write without an answer: it may have landed); 130 (interrupted)."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # pyright: ignore
     log, warnings = logging.getLogger("perdure"), _OneLine()

@@ -15,6 +15,7 @@ StoreURL = Annotated[
     typer.Option(
         "--store",
         metavar="URL",
+        envvar="PERDURE_STORE",
         help="Where the threads are; else the store of the runtime that is named, or sqlite:///perdure.db.",
     ),
 ]

@@ -46,14 +46,22 @@ def _new_id(plan: Definition) -> str:
     return f"{plan.name.lower()}-{secrets.token_hex(4)}"
 
 
-async def run(out: Output, told: Output, asked: Run, url: str | None) -> int:
-    """Run a thread until it has ended (status 0) or is parked (status 1). Progress goes to ``told``."""
+WAITS = 3
+"""The exit status where the thread waits, and nobody is to wait for it."""
+
+
+async def run(out: Output, told: Output, asked: Run, url: str | None, *, no_wait: bool = False) -> int:
+    """Run a thread until it has ended (status 0) or is parked (status 1); with ``no_wait``, also until it
+    waits for an event (status 3). Progress goes to ``told``."""
     runtime = asked.runtime
     with progress(told, asked.plan, asked.address) as seen:
         async with runtime.with_store(url or runtime.store, observers=[seen]) as running:
             thread = await _begin(running, asked, seen)
-            with suppress(Parked):
-                await thread.result()
+            if no_wait:
+                await thread.settled()
+            else:
+                with suppress(Parked):
+                    await thread.result()
             return await _tell_end(out, thread)
 
 
@@ -110,13 +118,19 @@ async def _tell_end(out: Output, thread: Thread[Any, Any]) -> int:
             Styled(f"parked ({standing.reason})", STATUS_STYLES["parked"]),
             f"{where}: {standing.note}",
         )
-    else:
+    elif standing.status == "ended":
         out.line(
             f"thread {row.address.thread_id!r} has ",
             Styled("ended", STATUS_STYLES["ended"]),
             f" in {standing.state} at seq {standing.seq}",
         )
-    return 1 if standing.status == "parked" else 0
+    else:
+        out.line(
+            f"thread {row.address.thread_id!r} ",
+            Styled("waits", STATUS_STYLES["waiting"]),
+            f" in {standing.state} at seq {standing.seq}",
+        )
+    return {"ended": 0, "parked": 1}.get(standing.status, WAITS)
 
 
 # --- progress -------------------------------------------------------------------------------------

@@ -36,6 +36,9 @@ def run_command(
     data: Annotated[str | None, typer.Option(metavar="JSON", help="The fields to start with.")] = None,
     thread: Annotated[str | None, typer.Option(metavar="ID", help="A thread that is there goes on.")] = None,
     workspace: Workspace = "default",
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Leave a thread that waits for an event: exit status 3.")
+    ] = False,
     store: StoreURL = None,
     as_json: AsJson = False,
 ) -> None:
@@ -49,7 +52,7 @@ def run_command(
     out = Output(as_json=as_json)
     told = Output(as_json=False, stream=sys.stderr) if as_json else out
     asked = asked_run(runtime, machine, data, thread, workspace)
-    raise typer.Exit(run_async(run(out, told, asked, store)))
+    raise typer.Exit(run_async(run(out, told, asked, store, no_wait=no_wait)))
 
 
 def ls_command(

@@ -144,11 +144,11 @@ class Thread(Generic[M, D]):
         return Ended(state=row.standing.state, data=data, reason=row.standing.reason)
 
     async def settled(self) -> str:
-        """Wait until nothing is left to do for it now: it waits for an event or for the clock (a retry's
-        delay too), is parked, or has ended. Returns its status: ``waiting``, ``parked`` or ``ended``."""
-        now = self._client.env.now
+        """Wait until only an event or the clock of a state moves it on, or nothing does. Returns its status:
+        ``waiting``, ``parked`` or ``ended``. A retry's delay is waited for."""
+        now, plan = self._client.env.now, self._plan
         row = await self._client.until(
-            self.address, self._plan, lambda row: _is_over(row) or _waits(row, now())
+            self.address, plan, lambda row: _is_over(row) or _waits(row, plan, now())
         )
         return row.standing.status
 
@@ -427,9 +427,10 @@ def _is_over(row: ThreadRow) -> bool:
     return row.standing.status in ("parked", "ended")
 
 
-def _waits(row: ThreadRow, now: Micros) -> bool:
-    wake = row.standing.wake
-    return row.standing.status == "waiting" and (wake is None or wake > now)
+def _waits(row: ThreadRow, plan: Definition, now: Micros) -> bool:
+    standing, state = row.standing, plan.states.get(row.standing.state)
+    idle = state is None or state.waiting
+    return standing.status == "waiting" and idle and (standing.wake is None or standing.wake > now)
 
 
 def _first_standing(plan: Definition, due: Mapping[str, int]) -> Standing:

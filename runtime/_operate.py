@@ -176,7 +176,8 @@ async def _hold(store: Store, env: Env, plan: Definition, address: Address) -> A
     row = await find_thread(store, address)
     if row.standing.status != "parked":
         raise CannotResolve(
-            f"thread {address.thread_id!r} is {row.standing.status}, not parked: there is nothing to resolve"
+            f"thread {address.thread_id!r} is {row.standing.status}, not parked: nothing can be retried or "
+            "resolved"
         )
     async with operator(store, env) as worker:
         request = ClaimRequest(worker=worker, machines={plan.name: plan.version}, limit=1, only=address)

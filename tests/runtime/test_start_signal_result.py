@@ -102,6 +102,20 @@ async def test_settled_is_reached_when_nothing_is_left_to_do_now(loop: SimLoop) 
     assert (await thread.settled(), await thread.state()) == ("ended", "done")
 
 
+@simulated
+async def test_a_retrys_delay_is_not_settled(loop: SimLoop) -> None:
+    async def fails_once(machine: Any, data: Note, step: Step[World]) -> Any:
+        if step.attempt == 1:
+            raise ValueError("not yet")
+        return machine.finished()
+
+    machine = job(fails_once, retry=Retry(attempts=2, delay=timedelta(hours=1), max_delay=timedelta(hours=1)))
+    sim = Sim(loop, machine)
+    engine = await sim.engine()
+    thread = await engine.start(machine, Note())
+    assert (await thread.settled(), loop.elapsed >= 3600) == ("ended", True)
+
+
 # --- start ------------------------------------------------------------------------------------------
 
 

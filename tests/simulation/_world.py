@@ -116,7 +116,7 @@ class World:
         self._unknown_in_a_row: dict[tuple[str, str], int] = {}
         """By process and key: a stale worker that is answered does not help the one that has the thread."""
         self.most_unknown: dict[str, int] = {}
-        """How many of a process's lookups of a key in a row got no answer, or one that says nothing, at most."""
+        """How many of a process's lookups of a key in a row got no answer, or a useless one, at most."""
         self.issues: dict[str, int] = {}
         self.in_flight = 0
         self._rng = rng
