@@ -64,6 +64,9 @@ def expected() -> tuple[type[Exception], ...]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0; 1 (it is parked, broken or not well); 2 (bad input); 3 (it waits,
     and `run --no-wait` leaves it); 75 (a write without an answer: it may have landed); 130 (interrupted)."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started this; nothing else may get its number
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - it is open while the process is
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr] # pyright: ignore
     log, warnings = logging.getLogger("perdure"), _OneLine()

@@ -181,7 +181,8 @@ def _code(error: sqlite3.Error) -> int:
 
 def explain(path: str, error: sqlite3.Error, *, opening: bool = False) -> StoreError:
     """Say what a driver's error means for this file, and what to do. Nothing was written."""
-    match _code(error):
+    code = sqlite3.SQLITE_CORRUPT if "Could not decode to UTF-8" in str(error) else _code(error)
+    match code:
         case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_FORMAT:
             return StoreUnreadable(
                 f"{path} is damaged or no database ({error}): restore it from a copy, or name another file"

@@ -378,3 +378,15 @@ def test_stored_text_is_escaped(command: list[str], json_too: tuple[str, ...], c
     if json_too:
         for line in said.lines:
             json.loads(line, parse_constant=pytest.fail)
+
+
+@pytest.mark.usefixtures("cli")
+@pytest.mark.parametrize("closed", [(1,), (2,), (1, 2)])
+def test_output_that_is_closed_is_none_that_is_shown(closed: tuple[int, ...]) -> None:
+    def close() -> None:
+        for number in closed:
+            os.close(number)
+
+    ended = subprocess.run([*START, "ls"], capture_output=True, text=True, preexec_fn=close, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert bool(ended.stdout) == (1 not in closed)

@@ -277,3 +277,14 @@ def test_the_innermost_mount_counts_and_of_two_the_later() -> None:
 
 def test_this_systems_mounts_are_readable() -> None:
     assert find_file_system("/", _sqlite_files.read_mounts()) is not None
+
+
+async def test_text_that_is_damaged_is_told_as_damage(tmp_path: Path) -> None:
+    path = tmp_path / "perdure.db"
+    async with SQLiteStore(path) as store:
+        await started(store)
+        with sqlite3.connect(path) as other:
+            other.execute("UPDATE standing SET machine = CAST(x'ff' AS TEXT)")
+        other.close()
+        with pytest.raises(StoreUnreadable, match=r"is damaged .*restore it from a copy"):
+            await rows(store, Threads())
