@@ -77,7 +77,7 @@ class SQLiteStore:
             await self._writer.open()
         except BaseException as error:
             await self._close()
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, sqlite3.Error | UnicodeDecodeError):
                 raise explain(self._path, error, opening=True) from error
             raise
         return self
@@ -138,7 +138,7 @@ class SQLiteStore:
             rows = await self._reads.execute_fetchall(statement, values)
         except (OverflowError, UnicodeEncodeError):
             return Page(rows=(), next=None)  # no row holds what no row can hold
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise explain(self._path, error) from error
         return planned.page(list(rows), limit)
 

@@ -175,14 +175,15 @@ def is_busy(error: BaseException) -> bool:
     )
 
 
-def _code(error: sqlite3.Error) -> int:
+def _code(error: sqlite3.Error | UnicodeDecodeError) -> int:
+    if isinstance(error, UnicodeDecodeError) or "Could not decode to UTF-8" in str(error):
+        return sqlite3.SQLITE_CORRUPT  # of the schema, which the driver decodes without a word of its own
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
-def explain(path: str, error: sqlite3.Error, *, opening: bool = False) -> StoreError:
+def explain(path: str, error: sqlite3.Error | UnicodeDecodeError, *, opening: bool = False) -> StoreError:
     """Say what a driver's error means for this file, and what to do. Nothing was written."""
-    code = sqlite3.SQLITE_CORRUPT if "Could not decode to UTF-8" in str(error) else _code(error)
-    match code:
+    match _code(error):
         case sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_FORMAT:
             return StoreUnreadable(
                 f"{path} is damaged or no database ({error}): restore it from a copy, or name another file"
@@ -198,5 +199,9 @@ def explain(path: str, error: sqlite3.Error, *, opening: bool = False) -> StoreE
             )
         case sqlite3.SQLITE_FULL:
             return StoreUnavailable(f"the disk that holds {path} is full: make room and try again")
+        case sqlite3.SQLITE_IOERR:
+            return StoreUnavailable(
+                f"{path} cannot be read or written ({error}): look after its disk, for faults and for room"
+            )
         case _:
             return StoreUnavailable(f"{path}: {error}")

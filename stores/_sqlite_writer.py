@@ -77,7 +77,7 @@ class Writer:
         try:
             db = connect(self._path, PATIENCE)
             db.execute("PRAGMA busy_timeout = 0")  # a batch waits by itself
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             self._post(_settle, [self._opened, self._closed], [error, None])
             return
         self._post(_settle, [self._opened], [None])

@@ -288,3 +288,15 @@ async def test_text_that_is_damaged_is_told_as_damage(tmp_path: Path) -> None:
         other.close()
         with pytest.raises(StoreUnreadable, match=r"is damaged .*restore it from a copy"):
             await rows(store, Threads())
+
+
+async def test_a_schema_that_is_damaged_is_told_as_damage(tmp_path: Path) -> None:
+    place = tmp_path / "store.db"
+    async with SQLiteStore(place):
+        pass
+    content = place.read_bytes()
+    assert b"CREATE TABLE" in content
+    place.write_bytes(content.replace(b"CREATE TABLE", b"CREATE T\xff\xfeLE"))
+    with pytest.raises(StoreUnreadable, match=r"is damaged .*restore it from a copy"):
+        async with SQLiteStore(place):
+            pass
