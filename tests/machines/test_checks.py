@@ -408,7 +408,7 @@ def a_handler_that_is_no_method() -> None:
         b = State(final=True)
         go = a.to(b)
 
-        @any_value(a.handler)
+        @any_value(a.handler)  # type: ignore[untyped-decorator]
         @staticmethod
         async def run(data: Data, step: Step) -> Fire:
             raise AssertionError

@@ -212,9 +212,12 @@ class TestPostInit:
             after(plan, first, notes=["b"])
 
     def test_of_a_record_is_written_too(self) -> None:
+        def upper(name: str) -> str:
+            return name.upper()
+
         @attrs.frozen(kw_only=True)
         class Loud:
-            name: str = attrs.field(default="", converter=str.upper)
+            name: str = attrs.field(default="", converter=upper)
             size: int = 0
 
             def __attrs_post_init__(self) -> None:
@@ -238,9 +241,12 @@ class TestPostInit:
             def __post_init__(self) -> None:
                 self.times += 1
 
+        def more(times: int) -> int:
+            return times + 1
+
         @attrs.frozen(kw_only=True)
         class Counted:
-            times: int = attrs.field(default=0, converter=lambda times: times + 1)
+            times: int = attrs.field(default=0, converter=more)
 
         cls: Any = Counting if kind == "dataclass" else Counted
         plan: DataPlan[Any] = DataPlan(cls, "M")
