@@ -260,7 +260,7 @@ class TestABaseOfMachinesThatOnlyWait:
 
         plan = definition(Waits).states["idle"]
         assert [*plan.rows] == ["close"]
-        assert not (plan.failures or plan.choices or plan.budgets)
+        assert [*plan.failures, *plan.choices, *plan.budgets] == []
         assert definition(Waits).states["used_up"].final
 
     def test_where_there_is_a_handler_a_limit_is_asked_for(self) -> None:
