@@ -235,7 +235,9 @@ async def test_a_fault_of_the_driver_arrives_as_a_store_error(tmp_path: Path, dr
     async with store_at(tmp_path) as store:
         thread = await started(store)
         driver.at["BEGIN IMMEDIATE"] = break_down_twice
-        with pytest.raises(StoreUnavailable, match=r"perdure\.db cannot be read or written \(disk I/O error\)"):
+        with pytest.raises(
+            StoreUnavailable, match=r"perdure\.db cannot be read or written \(disk I/O error\)"
+        ):
             await store.commit(commit_of(thread))
         await store.commit(commit_of(thread))
 
