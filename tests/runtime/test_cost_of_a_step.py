@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from asyncio import sleep
-from typing import Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 from harness.engine import CALLS, Note, Sim, World, job, kept, simulated
 from harness.loop import SimLoop
 
-from perdure.machines import Fire, Machine, State, Step
+from perdure.machines import Append, Fire, Machine, State, Step, record
 from perdure.stores import Address, ClaimRequest, Workers
 
 STEPS = 3000
@@ -49,6 +50,43 @@ async def test_the_last_steps_write_what_the_first_ones_did_and_a_claim_reads_no
     )
     (claim,) = (await sim.store.claim(request)).claims
     assert len(claim.log) < 60
+
+
+KEPT = 3
+
+
+@record
+class Few:
+    """Keeps its newest lines."""
+
+    lines: Annotated[Sequence[str], Append(keep=KEPT)] = ()
+
+
+class Keeping(Machine[Few, World], version=1):
+    """Appends a line a step, keeps few of them, and then waits."""
+
+    working = State(initial=True)
+    waiting = State()
+    done = State(final=True)
+    again = working.to(working)
+    enough = working.to(waiting)
+    close = waiting.to(done).on_signal()
+
+    @working.handler
+    async def work(self, data: Few, step: Step[World]) -> Fire:
+        lines = [f"line {step.seq}"]
+        return self.enough(lines=lines) if step.seq == 200 else self.again(lines=lines)
+
+
+@simulated
+async def test_a_claim_reads_no_items_that_a_field_no_longer_keeps(loop: SimLoop) -> None:
+    sim = Sim(loop, Keeping)
+    await (await sim.engine()).start(Keeping, Few())
+    await sim.until("waiting")
+    address = Address(workspace="w", thread_id="t")
+    request = ClaimRequest(worker="other", machines={"Keeping": 1}, limit=1, only=address)
+    (claim,) = (await sim.store.claim(request)).claims
+    assert KEPT <= len(claim.items) <= 2 * KEPT
 
 
 @simulated
