@@ -12,13 +12,14 @@ from perdure.artifacts import ArtifactBackend, open_artifacts
 from perdure.machines import Definition, DefinitionError, Machine, Of, definition
 from perdure.stores import Store, ThreadRow, Threads, open_store
 
+from ._claiming import WorkerOptions
 from ._client import Client, Thread
 from ._client_memory import ClientMemory
 from ._env import Env
 from ._errors import RuntimeClosed
 from ._observe import Observer, Observers
 from ._uploads import DEFAULT_PRINCIPAL, DEFAULT_WORKSPACE, Uploads
-from ._worker import Worker, WorkerOptions
+from ._worker import Worker
 
 X = TypeVar("X")
 M = TypeVar("M")

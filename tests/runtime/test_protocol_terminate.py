@@ -102,7 +102,7 @@ async def test_r146_a_live_owner_is_fenced_out_and_its_effect_stays_in_doubt(
     n = (await sim.row()).n
     await sleep(60)
     assert (await sim.row()).n == n  # nothing of the terminated run landed
-    assert "working" not in repr(engine.runtime._running._worker._runs)  # type: ignore[union-attr]
+    assert "working" not in repr(engine.runtime._running._worker.runs)  # type: ignore[union-attr]
     *_, last = await thread.history()
     assert (last.event, last.dest) == (":terminate", "working")
     (effect,) = [call for call in last.calls if call.kind == "effect"]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perdure.machines import Step
-from perdure.runtime._worker import Ahead
+from perdure.runtime._clock import Ahead
 
 SECOND = 1_000_000
 
