@@ -1,0 +1,127 @@
+"""The worker processes: started, hit as the plan says, and started again when they have died."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import anyio
+from attrs import define, field
+
+from .plan import WORKERS, Hit
+
+TESTS = Path(__file__).parents[1]
+DRAINED = 15.0
+"""Seconds within which a terminated worker has to be gone."""
+
+
+@define
+class Stopped:
+    """A process that was suspended, and from when to when."""
+
+    pid: int
+    since: float
+    until: float
+
+
+@define
+class Crew:
+    """Four workers of one store, by number."""
+
+    folder: Path
+    environment: dict[str, str]
+    processes: dict[int, subprocess.Popen[bytes]] = field(factory=dict[int, subprocess.Popen[bytes]])
+    stops: list[Stopped] = field(factory=list[Stopped])
+    happened: Counter[str] = field(factory=Counter[str])
+    wrong: list[str] = field(factory=list[str])
+    _killed: set[int] = field(factory=set[int])
+    _ending: dict[int, float] = field(factory=dict[int, float])
+
+    def begin(self) -> None:
+        for worker in range(WORKERS):
+            self._start(worker)
+
+    def _start(self, worker: int) -> None:
+        with self._log(worker) as log:
+            self.processes[worker] = subprocess.Popen(
+                [sys.executable, "-m", "soak.worker"],
+                env={**os.environ, **self.environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+                cwd=TESTS,
+                stdout=log,
+                stderr=log,
+            )
+
+    @contextmanager
+    def _log(self, worker: int) -> Iterator[IO[bytes]]:
+        with (self.folder / f"worker-{worker}.log").open("ab") as log:
+            yield log
+
+    async def watch(self) -> None:
+        """Start again whoever is gone; an end that nobody asked for is a violation."""
+        while True:
+            for worker, process in self.processes.items():
+                if process.poll() is not None:
+                    self._ended(process)
+                    self._start(worker)
+                elif time.time() > self._ending.get(process.pid, time.time()):
+                    self.wrong.append(f"worker {worker} was asked to end, and was there {DRAINED} s later")
+                    self._ending.pop(process.pid)
+                    process.kill()
+            await anyio.sleep(0.1)
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> None:
+        asked = self._ending.pop(process.pid, None)
+        status = process.returncode
+        if asked is not None and status == 0:
+            self.happened["drained"] += 1
+        elif status == -signal.SIGKILL:
+            self.happened["killed" if process.pid in self._killed else "killed by a thread"] += 1
+        else:
+            self.wrong.append(f"worker process {process.pid} ended with {status}")
+
+    async def hit(self, hit: Hit) -> None:
+        """Do to a worker what the plan says."""
+        process = self.processes[hit.worker]
+        self.happened[hit.what] += 1
+        match hit.what:
+            case "kill":
+                self._killed.add(process.pid)
+                process.kill()
+            case "terminate":
+                self._ending[process.pid] = time.time() + DRAINED
+                process.terminate()
+            case _:
+                await self._stop(process, hit.seconds)
+
+    async def _stop(self, process: subprocess.Popen[bytes], seconds: float) -> None:
+        stopped = Stopped(process.pid, time.time(), time.time() + seconds)
+        self.stops.append(stopped)
+        process.send_signal(signal.SIGSTOP)
+        await anyio.sleep(seconds)
+        process.send_signal(signal.SIGCONT)
+        stopped.until = time.time()
+
+    async def end(self) -> None:
+        """Terminate all; each has to drain."""
+        for process in self.processes.values():
+            self._ending[process.pid] = time.time() + DRAINED
+            process.terminate()
+        for process in self.processes.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                await anyio.to_thread.run_sync(process.wait, DRAINED)
+        for process in self.processes.values():
+            if process.poll() is None:
+                self.wrong.append(f"worker process {process.pid} did not drain at the end")
+                process.kill()
+                process.wait()
+            else:
+                self._ended(process)
