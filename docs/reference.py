@@ -23,7 +23,7 @@ DEFINING = {
     "Events from outside": "Failure Cancellation Spent",
     "Data": "record present Append Merge Reducer replace Conversation Ephemeral ModelWritable runtime_owned "
     "Position Budget Cost",
-    "Calls": "read effect Read Effect Call NotDone Found ABSENT UNKNOWN Absent Unknown",
+    "Calls": "read effect Read Effect Call NotDone Found ABSENT UNKNOWN Absent Unknown Limit",
     "In a handler": "Step Namespace ArtifactRef",
     "Models": "Choice Refusal tool arguments ToolCall Message to_openai from_openai to_anthropic "
     "from_anthropic AnthropicMessages",

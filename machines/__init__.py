@@ -23,6 +23,7 @@ from ._diagram import diagram
 from ._dot import dot
 from ._errors import BadUpdate, DefinitionError, NotStorable, Unreadable
 from ._fields import FieldPlan
+from ._limits import Limit
 from ._machine import Machine
 from ._parameters import BadCall
 from ._plan import (
@@ -91,6 +92,7 @@ __all__ = [
     "Found",
     "HandlerPlan",
     "Keyed",
+    "Limit",
     "Loaded",
     "Machine",
     "Merge",

@@ -12,6 +12,7 @@ from typing_extensions import TypeVar
 
 from ._codec import Codec, codec
 from ._errors import DefinitionError
+from ._limits import Limit, check_limit
 from ._parameters import BadCall, Parameters, call_parameters, signature_of, type_hints
 
 P = ParamSpec("P")
@@ -122,11 +123,13 @@ class _Function(Declared[X_contra, P, R_co], _Uncallable):
 
     kind: str
 
-    def __init__(self, fn: Callable[..., Async[Any]], renamed: Sequence[str]) -> None:
+    def __init__(self, fn: Callable[..., Async[Any]], renamed: Sequence[str], limit: Limit | None) -> None:
         self.name = _plain_name(fn, self.kind)
         self.fn = fn
+        self.limit = limit
         self.renamed = (renamed,) if isinstance(renamed, str) else tuple(renamed)
         self._resolved: _Resolved | None = None
+        check_limit(self.label, limit)
         signature_of(fn, self.label)
         self.__doc__, self.__module__, self.__wrapped__ = fn.__doc__, fn.__module__, fn
 
@@ -193,9 +196,10 @@ class Read(_Function[X_contra, P, R_co]):
         reuse_for: timedelta | None = None,
         keep: bool = False,
         renamed: Sequence[str] = (),
+        limit: Limit | None = None,
         lookup_of: Effect[Any, ..., Any] | None = None,
     ) -> None:
-        super().__init__(fn, renamed)
+        super().__init__(fn, renamed, limit)
         if reuse_for is not None and keep:
             raise DefinitionError(f"{self.label}: keep=True is for good, and reuse_for= for a time; give one")
         _positive(self.label, "reuse_for", reuse_for)
@@ -224,8 +228,9 @@ class Effect(_Function[X_contra, P, R_co]):
         deadline: timedelta = timedelta(seconds=60),
         settle: timedelta = timedelta(seconds=1),
         renamed: Sequence[str] = (),
+        limit: Limit | None = None,
     ) -> None:
-        super().__init__(fn, renamed)
+        super().__init__(fn, renamed, limit)
         self.idempotent = idempotent
         self.repeatable = repeatable
         self.key_lifetime = key_lifetime
@@ -309,7 +314,11 @@ class _EffectDecorator(Protocol):
 def read(fn: Callable[Concatenate[Call[X], P], Async[R]], /) -> Read[X, P, R]: ...
 @overload
 def read(
-    *, reuse_for: timedelta | None = None, keep: bool = False, renamed: Sequence[str] = ()
+    *,
+    reuse_for: timedelta | None = None,
+    keep: bool = False,
+    renamed: Sequence[str] = (),
+    limit: Limit | None = None,
 ) -> _ReadDecorator: ...
 def read(
     fn: Callable[..., Async[Any]] | None = None,
@@ -318,12 +327,14 @@ def read(
     reuse_for: timedelta | None = None,
     keep: bool = False,
     renamed: Sequence[str] = (),
+    limit: Limit | None = None,
 ) -> Any:
     """Declare a call that only looks. It is made again after a resume, unless an older answer may do:
-    ``reuse_for`` that long, ``keep`` for good. ``renamed``: names under which older records hold it."""
+    ``reuse_for`` that long, ``keep`` for good. ``renamed``: names under which older records hold it.
+    ``limit``: it waits for its turn there before it is made."""
 
     def declare(fn: Callable[..., Async[Any]], /) -> Read[Any, ..., Any]:
-        return Read(fn, reuse_for=reuse_for, keep=keep, renamed=renamed)
+        return Read(fn, reuse_for=reuse_for, keep=keep, renamed=renamed, limit=limit)
 
     return declare if fn is None else declare(fn)
 
@@ -341,6 +352,7 @@ def effect(
     deadline: timedelta = timedelta(seconds=60),
     settle: timedelta = timedelta(seconds=1),
     renamed: Sequence[str] = (),
+    limit: Limit | None = None,
 ) -> _EffectDecorator: ...
 def effect(
     fn: Callable[..., Async[Any]] | None = None,
@@ -354,6 +366,7 @@ def effect(
     deadline: timedelta = timedelta(seconds=60),
     settle: timedelta = timedelta(seconds=1),
     renamed: Sequence[str] = (),
+    limit: Limit | None = None,
 ) -> Any:
     """Declare a call that changes something outside.
 
@@ -361,7 +374,8 @@ def effect(
     doing it twice is harmless, late arrivals are not. ``not_done``: errors that mean it did not happen, and
     will not. ``deadline``: how long one issue may take. ``settle``: how long after its client is gone a
     request may still act. ``key_retention``: how long an explicit key outlives the journal. ``renamed``:
-    names under which older records hold it.
+    names under which older records hold it. ``limit``: each issue waits for its turn there, before its intent
+    is written.
     """
 
     def declare(fn: Callable[..., Async[Any]], /) -> Effect[Any, ..., Any]:
@@ -375,6 +389,7 @@ def effect(
             deadline=deadline,
             settle=settle,
             renamed=renamed,
+            limit=limit,
         )
 
     return declare if fn is None else declare(fn)

@@ -247,11 +247,13 @@ def check_identity(label: str, name: object, version: object) -> None:
         raise DefinitionError(f"{label}: version= takes a whole number from 1 on, not {version!r}")
 
 
-def check_abstract(label: str, *, name: str | None, version: int, calls: Sequence[AnyCall]) -> None:
+def check_abstract(
+    label: str, *, name: str | None, version: int, calls: Sequence[AnyCall], at_once: int | None
+) -> None:
     """A base that does not run itself: the store never sees it."""
-    if name is not None or version != 1:
+    if name is not None or version != 1 or at_once is not None:
         raise DefinitionError(
-            f"{label}: it is abstract, and the store never sees it; give name= and version= to the machines "
-            "that are made of it"
+            f"{label}: it is abstract, and the store never sees it; give name=, version= and at_once= to the "
+            "machines that are made of it"
         )
     check_calls(label, calls)

@@ -15,6 +15,7 @@ from ._checks import check_budget, check_calls, check_choice, check_events, chec
 from ._codec import codec
 from ._data import DataPlan
 from ._docs import event_docs
+from ._limits import check_count
 from ._parts import Parts, collect
 from ._plan import Definition, EventPlan, FailurePlan, HandlerPlan, Row, StatePlan, TimeoutPlan
 from ._states import After, Event, Guard, Kind, OnFailure, Retry, State
@@ -31,10 +32,12 @@ def compile_machine(
     name: str | None,
     version: int,
     calls: Sequence[Declared[Any, ..., Any]],
+    at_once: int | None,
 ) -> Definition:
     """Check the class and compile it. Raises ``DefinitionError``."""
     parts = collect(machine, root)
     check_identity(parts.label, parts.label if name is None else name, version)
+    check_count(parts.label, "at_once", at_once)
     initial = check_states(parts)
     check_events(parts)
     data: DataPlan[Any] = DataPlan(parts.data, f"{parts.label}: {parts.data_class.__name__}")
@@ -57,6 +60,7 @@ def compile_machine(
         events={event: _event(parts, event, doc, machine()) for event, doc in event_docs(parts).items()},
         calls=check_calls(parts.label, calls),
         budget=data.budget,
+        at_once=at_once,
     )
 
 

@@ -21,8 +21,9 @@ class Machine(Generic[D, X_contra]):
 
     ``class Summarise(Machine[Brief, Deps], version=1, calls=[...])``. ``version``: counts changes that stored
     threads must be brought over. ``calls``: every read and effect that it may make; a subclass adds to its
-    bases'. ``name``: what the store calls it (the class's name otherwise). The class is checked and compiled
-    when it is created; ``DefinitionError`` says what is wrong with it.
+    bases'. ``name``: what the store calls it (the class's name otherwise). ``at_once``: how many of its
+    threads run at once, over all workers; one that waits for an event takes no place. The class is checked
+    and compiled when it is created; ``DefinitionError`` says what is wrong with it.
 
     ``abstract=True`` makes it a base that does not run itself, but holds states, events, handlers, receivers
     and calls for others: ``class Desk(Machine[D, X], abstract=True)``, ``class Claims(Desk[Claim, Deps])``.
@@ -38,6 +39,7 @@ class Machine(Generic[D, X_contra]):
         calls: Sequence[Declared[Any, ..., Any]] = (),
         name: str | None = None,
         abstract: bool = False,
+        at_once: int | None = None,
         **others: Any,
     ) -> None:
         super().__init_subclass__(**others)
@@ -45,9 +47,11 @@ class Machine(Generic[D, X_contra]):
         inherited = (call for base in cls.__bases__ for call in vars(base).get("_calls", ()))
         cls._calls = tuple(dict.fromkeys([*inherited, *calls]))
         if abstract:
-            check_abstract(cls.__name__, name=name, version=version, calls=cls._calls)
+            check_abstract(cls.__name__, name=name, version=version, calls=cls._calls, at_once=at_once)
             return
-        cls._definition = compile_machine(cls, Machine, name=name, version=version, calls=cls._calls)
+        cls._definition = compile_machine(
+            cls, Machine, name=name, version=version, calls=cls._calls, at_once=at_once
+        )
 
     @classmethod
     def _machine(cls) -> type[Self]:

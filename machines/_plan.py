@@ -103,7 +103,8 @@ class Definition:
     """A machine, whole. ``hash`` changes with states, rows, event kinds and the names and types of fields;
     ``states`` holds those that a thread can be in, ``composites`` those around them, each with the state that
     entering it leads to; ``calls`` finds a declared call by its name and by every
-    name that it had before; ``budget`` names the data field that holds the thread's limits."""
+    name that it had before; ``budget`` names the data field that holds the thread's limits;
+    ``at_once``: how many of its threads run at once over all workers (None: as many as there are)."""
 
     name: str
     version: int
@@ -116,6 +117,7 @@ class Definition:
     events: Mapping[str, EventPlan]
     calls: Mapping[str, Declared[Any, ..., Any]]
     budget: str | None
+    at_once: int | None = None
 
 
 def is_in(state: str, other: str) -> bool:

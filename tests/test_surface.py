@@ -15,8 +15,8 @@ import perdure
 NAMES = """
     ABSENT UNKNOWN Absent Accept AnthropicMessages Append ArtifactError ArtifactRef AttemptTimedOut BadCall
     BadTranscript BadUpdate Budget Call CallMisuse CallSeen Cancellation CannotResolve Choice Client
-    Conversation Cost DefinitionError Effect Ended Ephemeral Fact Failure Fire Found GuardRefused Machine
-    MemoryConflict Merge Message ModelWritable Namespace NoSuchThread NotDone NotStorable Observation
+    Conversation Cost DefinitionError Effect Ended Ephemeral Fact Failure Fire Found GuardRefused Limit
+    Machine MemoryConflict Merge Message ModelWritable Namespace NoSuchThread NotDone NotStorable Observation
     Observer Parked PerdureError Position Read Reducer Refusal Resolution Retry Runtime RuntimeClosed
     SignalConflict SignalRefused Spent StartConflict State Step StepSeen StoreError Thread Threads ToolCall
     Unknown UnknownMachine Unreadable __version__ anywhere arguments diagram dot effect from_anthropic

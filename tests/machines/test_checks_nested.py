@@ -409,7 +409,7 @@ class TestAbstractMachines:
     def test_it_has_no_name_and_no_version(self) -> None:
         for given in ({"version": 2}, {"name": "desk"}):
             refused(
-                "Desk: it is abstract, and the store never sees it; give name= and version= to the machines",
+                "Desk: it is abstract, and the store never sees it; give name=, version= and at_once= to the",
                 partial(new_class, "Desk", (Machine[Data],), {"abstract": True, **given}),
             )
 

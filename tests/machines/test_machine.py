@@ -507,6 +507,7 @@ PUBLIC = {
     "Found",
     "HandlerPlan",
     "Keyed",
+    "Limit",
     "Loaded",
     "Machine",
     "Merge",
