@@ -40,7 +40,7 @@ async def told(call: Call[object], text: str) -> str:
 
 
 def limited(**options: Any) -> type[Machine[Note, object]]:
-    class Job(Machine[Note, object], calls=[asked, told], **options):  # type: ignore[call-arg]
+    class Job(Machine[Note, object], calls=[asked, told], **options):
         start = State(initial=True)
         done = State(final=True)
         ended = start.to(done)
