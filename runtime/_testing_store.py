@@ -14,6 +14,7 @@ from perdure.stores import (
     Claimed,
     ClaimRequest,
     Commit,
+    DefinitionRow,
     Delivered,
     Expire,
     Expired,
@@ -25,6 +26,8 @@ from perdure.stores import (
     Query,
     Release,
     Remember,
+    Share,
+    Shared,
     Signal,
     Start,
     Started,
@@ -118,7 +121,7 @@ class FaultyStore:
                 return fault
         return None
 
-    async def _write(self, method: str, write: Any) -> Any:
+    async def _write(self, method: str, write: Any, *more: Any) -> Any:
         self.writes.append((method, write))
         if self.at is not None:
             await self.at("before", method, write, None)
@@ -133,7 +136,7 @@ class FaultyStore:
             raise StoreUnavailable("the store is out of reach")
         if fault is not None and deed == "delay":
             await asyncio.sleep(fault.seconds)
-        answer = await getattr(self.inner, method)(write)
+        answer = await getattr(self.inner, method)(write, *more)
         self.tell()
         if self.at is not None:
             await self.at("after", method, write, answer)
@@ -159,8 +162,11 @@ class FaultyStore:
     async def deliver(self, signal: Signal, /) -> Delivered:
         return await self._write("deliver", signal)  # type: ignore[no-any-return]
 
-    async def beat(self, worker: WorkerRow, /) -> Micros:
-        return await self._write("beat", worker)  # type: ignore[no-any-return]
+    async def beat(self, worker: WorkerRow, definitions: Sequence[DefinitionRow] = (), /) -> Micros:
+        return await self._write("beat", worker, definitions)  # type: ignore[no-any-return]
+
+    async def share(self, request: Share, /) -> Shared:
+        return await self._write("share", request)  # type: ignore[no-any-return]
 
     async def upload(self, artifact: ArtifactRow, /) -> None:
         await self._write("upload", artifact)

@@ -15,11 +15,21 @@ from ._errors import (
     TooLarge,
 )
 from ._facts import StoreFacts, store_facts
-from ._limits import MAX_BODY, MAX_ID, MAX_NAME, MAX_OUTSIDE, MAX_SOURCES, MAX_WORKSPACE, check_name
+from ._limits import (
+    MAX_BODY,
+    MAX_ID,
+    MAX_NAME,
+    MAX_OUTSIDE,
+    MAX_PRIORITY,
+    MAX_SOURCES,
+    MAX_WORKSPACE,
+    check_name,
+)
 from ._memory import MemoryStore
 from ._outside import Expire, Expired, Remember
 from ._queries import (
     Artifacts,
+    Definitions,
     Inbox,
     Items,
     Keys,
@@ -40,6 +50,7 @@ from ._records import (
     Claimed,
     ClaimRequest,
     Commit,
+    DefinitionRow,
     Delivered,
     InboxRow,
     ItemsRow,
@@ -54,6 +65,8 @@ from ._records import (
     Micros,
     OutboxRow,
     Release,
+    Share,
+    Shared,
     Signal,
     Standing,
     Start,
@@ -71,6 +84,7 @@ __all__ = [
     "MAX_ID",
     "MAX_NAME",
     "MAX_OUTSIDE",
+    "MAX_PRIORITY",
     "MAX_SOURCES",
     "MAX_WORKSPACE",
     "SCHEMA",
@@ -82,6 +96,8 @@ __all__ = [
     "ClaimRequest",
     "Claimed",
     "Commit",
+    "DefinitionRow",
+    "Definitions",
     "Delivered",
     "Expire",
     "Expired",
@@ -113,6 +129,8 @@ __all__ = [
     "Release",
     "Remember",
     "SQLiteStore",
+    "Share",
+    "Shared",
     "Signal",
     "SignalConflict",
     "StaleClaim",

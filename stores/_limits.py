@@ -22,6 +22,10 @@ MAX_SOURCES = 64
 """Names in an artifact's ``derived_from``, each of at most ``MAX_ID`` bytes."""
 
 
+MAX_PRIORITY = 10
+"""How far a thread's priority may be from 0, up and down."""
+
+
 def check_name(what: str, value: str, limit: int = MAX_NAME) -> None:
     """Refuse a name that some store could not hold or show; ``TooLarge``, ``ValueError`` or, for what is no
     text, ``TypeError`` names it."""
@@ -57,6 +61,23 @@ def check_start(start: Start) -> None:
     check_body(thread, start.items)
     for message in start.messages:
         check_body(f"message of thread {start.address.thread_id!r}", message)
+    if not -MAX_PRIORITY <= start.priority <= MAX_PRIORITY:
+        raise ValueError(
+            f"thread {start.address.thread_id!r}: priority is {start.priority}: it must be from "
+            f"-{MAX_PRIORITY} to {MAX_PRIORITY}"
+        )
+    for signal in start.signals:
+        check_signal(signal)
+        if signal.address != start.address:
+            raise ValueError(
+                f"signal {signal.id!r} goes to thread {signal.address.thread_id!r}, and is to be put into "
+                f"the inbox of thread {start.address.thread_id!r}: deliver it by itself"
+            )
+    if len(start.signals) > MAX_OUTSIDE:
+        raise TooLarge(
+            f"thread {start.address.thread_id!r} starts with {len(start.signals)} signals: at most "
+            f"{MAX_OUTSIDE} fit; deliver the others by themselves"
+        )
 
 
 def check_commit(commit: Commit) -> None:

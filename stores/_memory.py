@@ -29,6 +29,7 @@ from ._records import (
     Claimed,
     ClaimRequest,
     Commit,
+    DefinitionRow,
     Delivered,
     InboxRow,
     ItemsRow,
@@ -39,6 +40,8 @@ from ._records import (
     MessageRow,
     Micros,
     Release,
+    Share,
+    Shared,
     Signal,
     Standing,
     Start,
@@ -46,6 +49,7 @@ from ._records import (
     ThreadRow,
     WorkerRow,
 )
+from ._shares import check_share, pace
 
 R = TypeVar("R")
 
@@ -76,13 +80,19 @@ class MemoryStore:
     async def start(self, start: Start, /) -> Started:
         check_start(start)
         tables = self._tables
+        known = [self._known(signal) for signal in start.signals]  # raises before anything is written
         if start.address not in tables.threads:
             self._create(start)
+        rows = [row or self._accept(signal) for row, signal in zip(known, start.signals, strict=True)]
         thread = tables.threads[start.address]
         created = thread.incarnation == start.incarnation
         inbox = tables.pending(start.address)[:PENDING] if created and start.owner is not None else []
+        delivered = [
+            Delivered(row=row, new=before is None, thread=thread)
+            for row, before in zip(rows, known, strict=True)
+        ]
         await _give_way()
-        return Started(created=created, thread=thread, inbox=tuple(inbox))
+        return Started(created=created, thread=thread, inbox=tuple(inbox), delivered=tuple(delivered))
 
     async def claim(self, request: ClaimRequest, /) -> Claimed:
         now = self._clock()
@@ -125,22 +135,17 @@ class MemoryStore:
 
     async def deliver(self, signal: Signal, /) -> Delivered:
         check_signal(signal)
-        inbox = self._tables.inbox[signal.address]
-        row = next((row for row in inbox if row.id == signal.id), None)
-        new = row is None
-        if row is None:
-            row = self._accept(signal)
-        elif row.digest != signal.digest:
-            raise SignalConflict(
-                f"signal {signal.id!r} of thread {signal.address.thread_id!r} was accepted before, as event "
-                f"{row.event!r} or with another payload: give another signal another id"
-            )
+        known = self._known(signal)
+        row = known or self._accept(signal)
         thread = self._tables.threads.get(signal.address)
         await _give_way()
-        return Delivered(row=row, new=new, thread=thread)
+        return Delivered(row=row, new=known is None, thread=thread)
 
-    async def beat(self, worker: WorkerRow, /) -> Micros:
+    async def beat(self, worker: WorkerRow, definitions: Sequence[DefinitionRow] = (), /) -> Micros:
         now = self._clock()
+        for made in definitions:
+            name = (made.machine, made.version, made.hash)
+            self._tables.definitions.setdefault(name, evolve(made, at=now))
         workers = self._tables.workers
         known = workers.get(worker.id)
         ended = worker.ended if known is None or known.ended is None else known.ended
@@ -151,6 +156,24 @@ class MemoryStore:
                 del workers[row.id]
         await _give_way()
         return now
+
+    async def share(self, request: Share, /) -> Shared:
+        check_share(request)
+        tables, now = self._tables, self._clock()
+        slots = tables.slots.setdefault(request.limit, {})
+        others = [
+            held
+            for worker, held in slots.items()
+            if worker != request.worker and not self._is_gone(worker, now)
+        ]
+        held = request.held
+        if request.at_once is not None:
+            held = min(held, max(request.at_once - sum(others), 0))
+        slots[request.worker] = held
+        paced = pace(request, tables.paces.get(request.limit, 0), now)
+        tables.paces[request.limit] = paced.full_at
+        await _give_way()
+        return Shared(held=held, starts=paced.starts, again=paced.again)
 
     async def upload(self, artifact: ArtifactRow, /) -> None:
         check_artifact(artifact)
@@ -203,6 +226,7 @@ class MemoryStore:
             inbox=inbox,
             created=start.log.at,
             updated=start.log.at,
+            priority=start.priority,
         )
         tables.log[start.address].append(start.log)
         self._add_items(start.address, start.log.n, start.items)
@@ -219,12 +243,11 @@ class MemoryStore:
         )
 
     def _is_dead(self, owner: str, request: ClaimRequest, now: Micros) -> bool:
-        if owner == request.worker:
-            return False
+        return owner != request.worker and (owner in request.dead or self._is_gone(owner, now))
+
+    def _is_gone(self, owner: str, now: Micros) -> bool:
         worker = self._tables.workers.get(owner)
-        if worker is None or worker.ended is not None or owner in request.dead:
-            return True
-        return now - worker.beat > worker.lease
+        return worker is None or worker.ended is not None or now - worker.beat > worker.lease
 
     def _take(self, row: ThreadRow, request: ClaimRequest, now: Micros) -> Claim:
         worker = self._tables.workers.get(row.owner) if row.owner is not None else None
@@ -329,13 +352,24 @@ class MemoryStore:
         for artifact in commit.artifacts:
             artifacts.setdefault((artifact.workspace, artifact.id), artifact)
 
-    def _accept(self, signal: Signal) -> InboxRow:
+    def _known(self, signal: Signal) -> InboxRow | None:
+        """The entry with this signal's id; None where it may be put there."""
+        row = next((row for row in self._tables.inbox[signal.address] if row.id == signal.id), None)
+        if row is not None and row.digest != signal.digest:
+            raise SignalConflict(
+                f"signal {signal.id!r} of thread {signal.address.thread_id!r} was accepted before, as event "
+                f"{row.event!r} or with another payload: give another signal another id"
+            )
         thread = self._tables.threads.get(signal.address)
-        if thread is not None and thread.standing.status == "ended":
+        if row is None and thread is not None and thread.standing.status == "ended":
             raise ThreadEnded(
                 f"thread {signal.address.thread_id!r} has ended in state {thread.standing.state!r}: "
                 f"it takes no new signal ({signal.id!r})"
             )
+        return row
+
+    def _accept(self, signal: Signal) -> InboxRow:
+        thread = self._tables.threads.get(signal.address)
         inbox = self._tables.inbox[signal.address]
         row = InboxRow(
             number=len(inbox) + 1,
@@ -344,6 +378,7 @@ class MemoryStore:
             payload=signal.payload,
             digest=signal.digest,
             at=self._clock(),
+            version=signal.version,
         )
         inbox.append(row)
         if thread is not None:

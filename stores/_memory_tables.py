@@ -13,6 +13,7 @@ from attrs import evolve
 from ._outside import Expire, Expired
 from ._queries import (
     Artifacts,
+    Definitions,
     Inbox,
     Items,
     Keys,
@@ -28,6 +29,7 @@ from ._queries import (
 from ._records import (
     Address,
     ArtifactRow,
+    DefinitionRow,
     InboxRow,
     ItemsRow,
     KeyRow,
@@ -61,6 +63,12 @@ class Tables:
         self.keys: dict[tuple[str, str, str], KeyRow] = {}
         """By workspace, effect and key."""
         self.workers: dict[str, WorkerRow] = {}
+        self.definitions: dict[tuple[str, int, str], DefinitionRow] = {}
+        """By machine, version and hash."""
+        self.slots: dict[str, dict[str, int]] = {}
+        """How many slots of a limit workers hold."""
+        self.paces: dict[str, Micros] = {}
+        """When a limit lets through as many starts at once again as ever."""
 
     def pending(self, address: Address) -> list[InboxRow]:
         """What a thread has not taken in yet."""
@@ -194,6 +202,12 @@ def _workers(tables: Tables, query: Workers) -> Iterable[WorkerRow]:
     return (row for row in tables.workers.values() if query.id in (None, row.id))
 
 
+def _definitions(tables: Tables, query: Definitions) -> Iterable[DefinitionRow]:
+    for row in tables.definitions.values():
+        if query.machine in (None, row.machine) and query.version in (None, row.version):
+            yield row
+
+
 Match = Callable[[Tables, Any], Iterable[Any]]
 Order = Callable[[Any], tuple[Any, ...]]
 
@@ -207,5 +221,6 @@ ANSWERS: dict[type[Query[Any]], tuple[Match, Order]] = {
     Artifacts: (_artifacts, lambda row: (row.created, row.id)),
     Keys: (_keys, lambda row: (row.key,)),
     Outbox: (_outbox, lambda row: (row.seq, row.n)),
+    Definitions: (_definitions, lambda row: (row.machine, row.version, row.hash)),
     Workers: (_workers, lambda row: (-row.started, row.id)),
 }

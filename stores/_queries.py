@@ -11,6 +11,7 @@ from typing_extensions import TypeVar
 from ._records import (
     Address,
     ArtifactRow,
+    DefinitionRow,
     InboxRow,
     ItemsRow,
     KeyRow,
@@ -140,3 +141,11 @@ class Workers(Query[WorkerRow]):
     """Workers, newest start first, those of one moment by id."""
 
     id: str | None = field(default=None)
+
+
+@frozen(kw_only=True)
+class Definitions(Query[DefinitionRow]):
+    """Versions of machines that workers had, ordered by machine, version and hash."""
+
+    machine: str | None = None
+    version: int | None = None

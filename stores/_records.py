@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from attrs import frozen
+from attrs import field, frozen
 
 Micros = int
 """Microseconds since the epoch, UTC."""
@@ -19,7 +19,7 @@ or nothing does."""
 LogKind = Literal["start", "transition", "record", "park", "resolve"]
 """What a row of the journal tells of."""
 
-SCHEMA = 1
+SCHEMA = 2
 """The version that every row written by this release carries."""
 
 
@@ -106,6 +106,9 @@ class ThreadRow:
     """``at`` of the first log row."""
     updated: Micros
     """``at`` of the newest log row."""
+    priority: int = 0
+    """From -10 to 10: which of a workspace's threads a worker claims first. A point counts as a minute of
+    waiting, so that a thread of a low one has its turn too."""
     schema: int = SCHEMA
 
 
@@ -121,6 +124,9 @@ class InboxRow:
     at: Micros
     consumed: int | None = None
     """The checkpoint that took it in; None: pending."""
+    version: int = 0
+    """The machine's version whose types the payload was checked against; 0: none, a message of the
+    runtime's own."""
     schema: int = SCHEMA
 
 
@@ -289,6 +295,24 @@ class WorkerRow:
     beat: Micros
     ended: Micros | None = None
     """When it left in good order."""
+    hint: str = ""
+    """Where processes of the same host send a hint that something may be runnable: ``unix:`` and the path
+    of a datagram socket. Empty: nowhere, and it finds out by asking the store."""
+    schema: int = SCHEMA
+
+
+@frozen(kw_only=True)
+class DefinitionRow:
+    """What one version of a machine accepts, for those who do not have its code."""
+
+    machine: str
+    version: int
+    hash: str
+    """The definition's. One version may have several, where it was changed without a new number."""
+    document: bytes
+    """JSON."""
+    at: Micros
+    """The store's clock when it was first recorded."""
     schema: int = SCHEMA
 
 
@@ -309,6 +333,10 @@ class Start:
     owner: str | None
     """The worker that claims it at once, with epoch 1; None: any worker may."""
     messages: tuple[bytes, ...] = ()
+    priority: int = 0
+    """See ``ThreadRow.priority``."""
+    signals: tuple[Signal, ...] = ()
+    """For the thread's inbox, in the same transaction."""
 
 
 @frozen(kw_only=True)
@@ -320,8 +348,10 @@ class Started:
     again; ``thread`` (epoch, owner, n) then says whether it went on meanwhile."""
     thread: ThreadRow
     inbox: tuple[InboxRow, ...]
-    """What had come in before the thread started: the first pending entries in order, at most 100 (only
-    where created and claimed)."""
+    """What had come in before the thread started, and the start's own signals: the first pending entries in
+    order, at most 100 (only where created and claimed)."""
+    delivered: tuple[Delivered, ...] = ()
+    """What became of each of the start's signals."""
 
 
 @frozen(kw_only=True)
@@ -396,6 +426,13 @@ class ClaimRequest:
     """False: leave suspects aside and say in ``Claimed.suspects`` whether there are any.
     True: claim one suspect, of those with the fewest crashes, and nothing else: whoever has been suspected
     longest is tried last, so that one that kills its worker does not keep the others from being cleared."""
+    at_once: Mapping[str, int] = field(factory=dict[str, int])
+    """For machines of which only so many threads may be owned by living workers at once: how many, those of
+    this claim included."""
+    late_before: Micros | None = None
+    """Waiting threads that were due before this moment are late, and ..."""
+    late_limit: int = 0
+    """... at most so many of them are claimed."""
     only: Address | None = None
     """This thread alone, parked or not due as well; not one that has ended or whose owner lives.
     ``machines`` and ``suspects`` hold for it too."""
@@ -445,6 +482,8 @@ class Signal:
     payload: bytes
     digest: bytes
     """Digest of event and canonical payload: the same id with another one is a conflict."""
+    version: int = 0
+    """See ``InboxRow.version``."""
 
 
 @frozen(kw_only=True)
@@ -457,3 +496,30 @@ class Delivered:
     """This call put it there."""
     thread: ThreadRow | None
     """The thread as it stands; None: it has not started yet."""
+
+
+@frozen(kw_only=True)
+class Share:
+    """A worker's wish for its part of a limit that holds over all workers."""
+
+    worker: str
+    limit: str
+    at_once: int | None
+    """How many slots there are in all; None: any number."""
+    per_minute: int | None
+    """How many starts there may be in any 60 seconds; None: any number."""
+    held: int
+    """How many slots the worker wants to hold in all from now on."""
+    starts: int
+    """How many more starts it wants to make."""
+
+
+@frozen(kw_only=True)
+class Shared:
+    """What a worker was granted of a limit, from now on."""
+
+    held: int
+    starts: int
+    again: Micros | None
+    """When it is worth asking again for starts that were not granted, by the store's clock; None: all were,
+    or it is slots that are wanting, which nobody can foretell."""

@@ -30,16 +30,20 @@ from ._records import (
     Claimed,
     ClaimRequest,
     Commit,
+    DefinitionRow,
     Delivered,
     MemoryRow,
     Micros,
     Release,
+    Share,
+    Shared,
     Signal,
     Start,
     Started,
     WorkerRow,
 )
-from ._sqlite_batches import PATIENCE, Releases
+from ._shares import check_share
+from ._sqlite_batches import PATIENCE, Beat, Releases
 from ._sqlite_files import connect, explain, find_place, is_busy
 from ._sqlite_pages import plan
 from ._sqlite_schema import prepare
@@ -109,9 +113,14 @@ class SQLiteStore:
         delivered: Delivered = await self._write(signal)
         return delivered
 
-    async def beat(self, worker: WorkerRow, /) -> Micros:
-        now: Micros = await self._write(worker)
+    async def beat(self, worker: WorkerRow, definitions: Sequence[DefinitionRow] = (), /) -> Micros:
+        now: Micros = await self._write(Beat(worker, definitions))
         return now
+
+    async def share(self, request: Share, /) -> Shared:
+        check_share(request)
+        shared: Shared = await self._write(request)
+        return shared
 
     async def upload(self, artifact: ArtifactRow, /) -> None:
         check_artifact(artifact)

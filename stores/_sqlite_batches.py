@@ -13,11 +13,23 @@ from attrs import frozen
 
 from ._errors import OutcomeUnknown, StoreError, StoreUnavailable, TooLarge
 from ._outside import Expire, Remember
-from ._records import ArtifactRow, ClaimRequest, Commit, Micros, Release, Signal, Start, WorkerRow
+from ._records import (
+    ArtifactRow,
+    ClaimRequest,
+    Commit,
+    DefinitionRow,
+    Micros,
+    Release,
+    Share,
+    Signal,
+    Start,
+    WorkerRow,
+)
 from ._sqlite_claims import answer_nothing, claim
 from ._sqlite_commits import Transaction, Unfit, is_plain, land_alone, land_together
 from ._sqlite_files import explain, is_busy
 from ._sqlite_outside import expire, remember
+from ._sqlite_shares import share
 from ._sqlite_writes import beat, deliver, release, start, upload
 
 T = TypeVar("T")
@@ -30,7 +42,15 @@ class Releases:
     releases: Sequence[Release]
 
 
-Write = Commit | Start | Signal | Releases | ClaimRequest | WorkerRow | ArtifactRow | Remember | Expire
+@frozen
+class Beat:
+    """A worker's row, and what it can run."""
+
+    worker: WorkerRow
+    definitions: Sequence[DefinitionRow]
+
+
+Write = Commit | Start | Signal | Releases | ClaimRequest | Beat | Share | ArtifactRow | Remember | Expire
 
 Answer = Any
 """What a write's call returns, or the exception that it raises."""
@@ -41,7 +61,8 @@ APPLY: dict[type[Any], Callable[[Transaction, Any], Answer]] = {
     Signal: deliver,
     Releases: lambda tx, given: release(tx, given.releases),
     ClaimRequest: claim,
-    WorkerRow: beat,
+    Beat: lambda tx, given: beat(tx, given.worker, given.definitions),
+    Share: share,
     ArtifactRow: upload,
     Remember: remember,
     Expire: expire,

@@ -11,6 +11,7 @@ from attrs import evolve, frozen
 
 from ._queries import (
     Artifacts,
+    Definitions,
     Inbox,
     Items,
     Keys,
@@ -25,6 +26,7 @@ from ._queries import (
 )
 from ._sqlite_rows import (
     ARTIFACT,
+    DEFINITION,
     INBOX,
     ITEMS,
     KEY,
@@ -38,6 +40,7 @@ from ._sqlite_rows import (
     WORKER,
     Row,
     read_artifact,
+    read_definition,
     read_inbox,
     read_items,
     read_key,
@@ -174,6 +177,15 @@ def plan(query: Query[Any]) -> Plan:
                 cursor=lambda row: (row.started, row.id),
                 read=read_worker,
                 descending=True,
+            )
+        case Definitions():
+            return Plan(
+                select=f"SELECT {DEFINITION} FROM definition",
+                conditions=_given(("machine", query.machine), ("version", query.version)),
+                order=("machine", "version", "hash"),
+                types=(str, int, str),
+                cursor=lambda row: (row.machine, row.version, row.hash),
+                read=read_definition,
             )
         case _:
             raise TypeError(f"a store answers the queries of perdure.stores, not {type(query).__name__}")

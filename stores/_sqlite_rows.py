@@ -9,6 +9,7 @@ from typing import Any
 from ._records import (
     Address,
     ArtifactRow,
+    DefinitionRow,
     InboxRow,
     ItemsRow,
     KeyRow,
@@ -36,12 +37,12 @@ KIND_CODES: dict[str, int] = {kind: code for code, kind in enumerate(KINDS)}
 THREAD = """t.workspace, t.thread_id, s.incarnation, s.machine, s.state, s.seq, s.version, s.definition,
     s.status, s.base, s.reason, s.note, s.wake, s.expires, s.n, s.epoch, s.owner, l.head, t.session,
     t.session_since, t.principal, t.parent, t.started, s.crashes, s.inbox, t.created, l.at, s.items,
-    s.schema"""
+    s.schema, s.priority"""
 NEWEST = "CROSS JOIN log l ON l.thread = s.id AND l.n = s.n - 1"
 THREADS = f"standing s JOIN thread t ON t.id = s.id {NEWEST}"
 LOG = "l.seq, l.n, l.epoch, l.kind, l.at, l.head, l.salt, l.payload, l.schema"
 ITEMS = "i.n, i.payload, i.schema"
-INBOX = "i.number, i.id, i.event, i.payload, i.digest, i.at, i.consumed, i.schema"
+INBOX = "i.number, i.id, i.event, i.payload, i.digest, i.at, i.consumed, i.schema, i.version"
 MESSAGE = "workspace, session, number, thread_id, incarnation, principal, payload, at, schema"
 MEMORY = """workspace, namespace, key, version, value, at, thread_id, seq, principal, expires, request,
     schema"""
@@ -49,7 +50,8 @@ ARTIFACT = """id, workspace, sha256, size_bytes, media_type, principal, thread_i
     derived_from, created, expires, schema"""
 KEY = """workspace, effect, key, arguments, salt, thread_id, incarnation, seq, outcome, at, expires, schema"""
 OUTBOX = "o.seq, o.n, o.workspace, o.thread_id, o.kind, o.payload, o.schema"
-WORKER = "id, host, pid, lock, lease, started, beat, ended, schema"
+WORKER = "id, host, pid, lock, lease, started, beat, ended, schema, hint"
+DEFINITION = "machine, version, hash, document, at, schema"
 
 
 def read_thread(row: Row) -> ThreadRow:
@@ -84,6 +86,7 @@ def read_thread(row: Row) -> ThreadRow:
         created=row[25],
         updated=row[26],
         schema=row[28],
+        priority=row[29],
     )
 
 
@@ -115,6 +118,7 @@ def read_inbox(row: Row) -> InboxRow:
         at=row[5],
         consumed=row[6],
         schema=row[7],
+        version=row[8],
     )
 
 
@@ -200,6 +204,13 @@ def read_worker(row: Row) -> WorkerRow:
         beat=row[6],
         ended=row[7],
         schema=row[8],
+        hint=row[9],
+    )
+
+
+def read_definition(row: Row) -> DefinitionRow:
+    return DefinitionRow(
+        machine=row[0], version=row[1], hash=row[2], document=row[3], at=row[4], schema=row[5]
     )
 
 

@@ -105,7 +105,26 @@ TABLES: Migration = (
     "CREATE INDEX worker_started ON worker (started DESC, id)",
 )
 
-MIGRATIONS: Sequence[Migration] = (TABLES,)
+# `since`: when a running thread came to have no owner. `workspace` and `priority` stand with it because
+# claims are shared out by them.
+SHARED_OUT: Migration = (
+    "ALTER TABLE standing ADD COLUMN workspace TEXT NOT NULL DEFAULT ''",
+    "ALTER TABLE standing ADD COLUMN priority INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE standing ADD COLUMN since INTEGER NOT NULL DEFAULT 0",
+    "UPDATE standing SET workspace = (SELECT workspace FROM thread WHERE thread.id = standing.id)",
+    "ALTER TABLE inbox ADD COLUMN version INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE worker ADD COLUMN hint TEXT NOT NULL DEFAULT ''",
+    """CREATE TABLE definition (
+        machine TEXT NOT NULL, version INTEGER NOT NULL, hash TEXT NOT NULL, document BLOB NOT NULL,
+        at INTEGER NOT NULL, schema INTEGER NOT NULL)""",
+    "CREATE UNIQUE INDEX definition_name ON definition (machine, version, hash)",
+    """CREATE TABLE slot (
+        name TEXT NOT NULL, worker TEXT NOT NULL, held INTEGER NOT NULL, PRIMARY KEY (name, worker)
+        ) WITHOUT ROWID""",
+    "CREATE TABLE pace (name TEXT PRIMARY KEY, full_at INTEGER NOT NULL) WITHOUT ROWID",
+)
+
+MIGRATIONS: Sequence[Migration] = (TABLES, SHARED_OUT)
 """From version i to i + 1. What has been released is never changed: a new version is added behind."""
 
 IDENTITY = """SELECT (SELECT count(*) FROM sqlite_master), application_id, user_version

@@ -9,6 +9,7 @@ from ._records import (
     SCHEMA,
     Address,
     ArtifactRow,
+    DefinitionRow,
     Delivered,
     InboxRow,
     Micros,
@@ -28,6 +29,7 @@ from ._sqlite_commits import (
     write_messages,
 )
 from ._sqlite_rows import (
+    DEFINITION,
     INBOX,
     STATUS_CODES,
     THREAD,
@@ -52,22 +54,24 @@ NAME_THREAD = """UPDATE thread SET session = ?1, principal = ?2, parent = ?3, st
         SELECT ifnull(max(number), 0) FROM message WHERE workspace = ?7 AND session = ?1)
     WHERE id = ?8"""
 INSERT_STANDING = """INSERT INTO standing (id, incarnation, machine, state, seq, version, definition, status,
-    base, n, epoch, owner, crashes, inbox, wake, expires, reason, note, items, schema)
-    VALUES (?,?,?,?,?,?,?,?,?,1,?,?,0,?,?,?,?,?,?,?)"""
+    base, n, epoch, owner, crashes, inbox, wake, expires, reason, note, items, schema, workspace, priority,
+    since)
+    VALUES (?,?,?,?,?,?,?,?,?,1,?,?,0,?,?,?,?,?,?,?,?,?,?)"""
 PENDING = f"""SELECT {INBOX} FROM inbox i WHERE i.thread = ? AND i.consumed IS NULL
     ORDER BY i.number LIMIT {INBOX_LIMIT}"""
-INSERT_INBOX = """INSERT INTO inbox (thread, number, id, event, payload, digest, at, schema)
-    VALUES (?,?,?,?,?,?,?,?)"""
+INSERT_INBOX = """INSERT INTO inbox (thread, number, id, event, payload, digest, at, schema, version)
+    VALUES (?,?,?,?,?,?,?,?,?)"""
 RECEIVE = """UPDATE standing SET inbox = ?,
     wake = CASE WHEN status = 1 THEN min(ifnull(wake, ?), ?) ELSE wake END WHERE id = ?"""
-RELEASE = """UPDATE standing SET owner = NULL, status = ?,
+RELEASE = """UPDATE standing SET owner = NULL, status = ?, since = ?,
     wake = CASE WHEN ? AND inbox > ? THEN min(ifnull(?, ?), ?) ELSE ? END
     WHERE id = (SELECT id FROM thread WHERE workspace = ? AND thread_id = ?)
     AND incarnation = ? AND epoch = ? AND owner IS NOT NULL"""
-BEAT = f"""INSERT INTO worker ({WORKER}) VALUES (?,?,?,?,?,?,?,?,?)
+BEAT = f"""INSERT INTO worker ({WORKER}) VALUES (?,?,?,?,?,?,?,?,?,?)
     ON CONFLICT (id) DO UPDATE SET host = excluded.host, pid = excluded.pid, lock = excluded.lock,
     lease = excluded.lease, started = excluded.started, beat = excluded.beat,
-    ended = ifnull(ended, excluded.ended), schema = excluded.schema"""
+    ended = ifnull(ended, excluded.ended), schema = excluded.schema, hint = excluded.hint"""
+DEFINE = f"INSERT OR IGNORE INTO definition ({DEFINITION}) VALUES (?,?,?,?,?,?)"
 DROP_WORKERS = """DELETE FROM worker WHERE beat < ?
     AND NOT EXISTS (SELECT 1 FROM standing WHERE owner = worker.id)"""
 
@@ -78,14 +82,22 @@ def find_thread(tx: Transaction, address: Address) -> ThreadRow | None:
 
 
 def start(tx: Transaction, start: Start) -> Started:
+    known = [_known(tx, signal) for signal in start.signals]  # raises before anything is written
     there = find_thread(tx, start.address)
     if there is None:
         _create(tx, start)
         there = find_thread(tx, start.address)
         assert there is not None
+    rows = [row or _accept(tx, signal) for row, signal in zip(known, start.signals, strict=True)]
+    if rows:
+        there = find_thread(tx, start.address)
+        assert there is not None
     created = there.incarnation == start.incarnation
     inbox = _pending(tx, start.address) if created and start.owner is not None else ()
-    return Started(created=created, thread=there, inbox=inbox)
+    delivered = [
+        Delivered(row=row, new=before is None, thread=there) for row, before in zip(rows, known, strict=True)
+    ]
+    return Started(created=created, thread=there, inbox=inbox, delivered=tuple(delivered))
 
 
 def _create(tx: Transaction, start: Start) -> None:
@@ -140,6 +152,9 @@ def _standing_values(number: int, start: Start, inbox: int, now: Micros) -> Sequ
         standing.note,
         standing.items,
         SCHEMA,
+        start.address.workspace,
+        start.priority,
+        now,
     )
 
 
@@ -149,7 +164,13 @@ def _pending(tx: Transaction, address: Address) -> tuple[InboxRow, ...]:
 
 
 def deliver(tx: Transaction, signal: Signal) -> Delivered:
-    thread = find_thread(tx, signal.address)
+    known = _known(tx, signal)
+    row = known or _accept(tx, signal)
+    return Delivered(row=row, new=known is None, thread=find_thread(tx, signal.address))
+
+
+def _known(tx: Transaction, signal: Signal) -> InboxRow | None:
+    """The entry with this signal's id; None where it may be put there."""
     name = (signal.address.workspace, signal.address.thread_id)
     row = tx.db.execute(
         f"SELECT {INBOX} FROM inbox i WHERE i.thread = ({FIND_NUMBER}) AND i.id = ?", (*name, signal.id)
@@ -161,13 +182,14 @@ def deliver(tx: Transaction, signal: Signal) -> Delivered:
                 f"signal {signal.id!r} of thread {signal.address.thread_id!r} was accepted before, as event "
                 f"{there.event!r} or with another payload: send this one under an id of its own"
             )
-        return Delivered(row=there, new=False, thread=thread)
+        return there
+    thread = find_thread(tx, signal.address)
     if thread is not None and thread.standing.status == "ended":
         raise ThreadEnded(f"thread {signal.address.thread_id!r} has ended: it takes no new signals")
-    return _accept(tx, signal)
+    return None
 
 
-def _accept(tx: Transaction, signal: Signal) -> Delivered:
+def _accept(tx: Transaction, signal: Signal) -> InboxRow:
     thread = _number(tx, signal.address)
     (last,) = tx.db.execute("SELECT ifnull(max(number), 0) FROM inbox WHERE thread = ?", (thread,)).fetchone()
     row = InboxRow(
@@ -177,11 +199,12 @@ def _accept(tx: Transaction, signal: Signal) -> Delivered:
         payload=signal.payload,
         digest=signal.digest,
         at=tx.now,
+        version=signal.version,
     )
-    values = (thread, row.number, row.id, row.event, row.payload, row.digest, row.at, row.schema)
-    tx.db.execute(INSERT_INBOX, values)
+    values = (thread, row.number, row.id, row.event, row.payload, row.digest, row.at)
+    tx.db.execute(INSERT_INBOX, (*values, row.schema, row.version))
     tx.db.execute(RECEIVE, (row.number, tx.now, tx.now, thread))
-    return Delivered(row=row, new=True, thread=find_thread(tx, signal.address))
+    return row
 
 
 def release(tx: Transaction, releases: Sequence[Release]) -> None:
@@ -190,6 +213,7 @@ def release(tx: Transaction, releases: Sequence[Release]) -> None:
         [
             (
                 STATUS_CODES[given.status],
+                tx.now,
                 *wake_values(given.status, given.inbox_seen, given.wake, tx.now),
                 given.address.workspace,
                 given.address.thread_id,
@@ -201,10 +225,12 @@ def release(tx: Transaction, releases: Sequence[Release]) -> None:
     )
 
 
-def beat(tx: Transaction, worker: WorkerRow) -> Micros:
-    stamps = (worker.lease, worker.started, tx.now, worker.ended, worker.schema)
+def beat(tx: Transaction, worker: WorkerRow, definitions: Sequence[DefinitionRow]) -> Micros:
+    stamps = (worker.lease, worker.started, tx.now, worker.ended, worker.schema, worker.hint)
     tx.db.execute(BEAT, (worker.id, worker.host, worker.pid, worker.lock, *stamps))
     tx.db.execute(DROP_WORKERS, (tx.now - DAY,))
+    for row in definitions:
+        tx.db.execute(DEFINE, (row.machine, row.version, row.hash, row.document, tx.now, row.schema))
     return tx.now
 
 

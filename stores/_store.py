@@ -13,10 +13,13 @@ from ._records import (
     Claimed,
     ClaimRequest,
     Commit,
+    DefinitionRow,
     Delivered,
     MemoryRow,
     Micros,
     Release,
+    Share,
+    Shared,
     Signal,
     Start,
     Started,
@@ -58,8 +61,10 @@ class Store(Protocol):
         ...
 
     async def start(self, start: Start, /) -> Started:
-        """Create a thread; where its address is taken, change nothing and answer with the thread there.
+        """Create a thread; where its address is taken, leave that thread as it is and answer with it.
 
+        ``start.signals`` are put into the inbox of whichever thread is there then, as by ``deliver``, in the
+        same transaction: ``SignalConflict`` and ``ThreadEnded`` leave nothing written.
         Signals that came before are its inbox, and where it starts waiting they make it due at once.
         ``session_since`` is set to the session's last number before this start's own messages. The epoch
         is 1 where ``start.owner`` claims it and 0 where nobody does.
@@ -69,12 +74,15 @@ class Store(Protocol):
     async def claim(self, request: ClaimRequest, /) -> Claimed:
         """Claim runnable and due threads for a worker, each with its epoch one higher.
 
+        Where more could be claimed than ``limit``, each workspace of each machine that has some gets an equal
+        part, as far as it has that many; within one, those that could be claimed longest come first, each
+        point of a thread's ``priority`` counting as 60 s.
+
         Runnable: running without an owner, or owned by a worker that is dead, that is, one named in
         ``request.dead``, without a row, ended, or silent for longer than its lease by the store's clock.
         Due: waiting with ``wake`` not after now, and nobody who lives owns it. A claimed thread is
         ``running``. Each take-over of a *running* thread from a dead worker that did not end in good order
-        adds one to ``crashes``. Which threads come first where there are more than ``limit`` is the store's
-        choice, but no thread is left out for good. Two claims never get one thread at one epoch.
+        adds one to ``crashes``. No thread is left out for good. Two claims never get one thread at one epoch.
         """
         ...
 
@@ -106,12 +114,25 @@ class Store(Protocol):
         """
         ...
 
-    async def beat(self, worker: WorkerRow, /) -> Micros:
+    async def beat(self, worker: WorkerRow, definitions: Sequence[DefinitionRow] = (), /) -> Micros:
         """Insert or renew a worker's row, with ``beat`` set to the store's clock, which is returned.
+
+        ``definitions``, what the worker can run, are recorded, each once by machine, version and hash.
 
         A row with ``ended`` set stays as a sign that the process left in good order, and a late beat
         without it does not take it back. Rows, ended ones too, that were silent for more than a day and own
         no thread are dropped.
+        """
+        ...
+
+    async def share(self, request: Share, /) -> Shared:
+        """Give a worker its part of a limit.
+
+        Slots: as many of the ``held`` that it wants as other living workers leave of ``at_once``; what it
+        held before counts as given back. Workers that are dead, as in ``claim``, hold none. Starts: as many
+        as ``per_minute`` lets through, counted when they are granted: in any 60 seconds never more than that,
+        a tenth of them at once and the others evenly spaced, by the store's clock. Not repeatable: where a
+        reply was lost, the starts in it are. ``ValueError`` for limits under 1 and wishes under 0.
         """
         ...
 

@@ -17,6 +17,7 @@ from perdure.stores import (
     Claimed,
     ClaimRequest,
     Commit,
+    DefinitionRow,
     Delivered,
     Expire,
     Expired,
@@ -152,10 +153,10 @@ class IgnoresTheDigest(MemoryStore):
 
 
 class TakesSignalsAfterTheEnd(MemoryStore):
-    def _accept(self, signal: Signal) -> InboxRow:
+    def _known(self, signal: Signal) -> InboxRow | None:
         threads = self._tables.threads
         thread = threads.pop(signal.address, None)
-        row = super()._accept(signal)
+        row = super()._known(signal)
         if thread is not None:
             threads[signal.address] = thread
         return row
@@ -301,11 +302,11 @@ class CountsNoCrash(MemoryStore):
 
 
 class CountsADrainAsACrash(MemoryStore):
-    async def beat(self, worker: WorkerRow, /) -> Micros:
+    async def beat(self, worker: WorkerRow, definitions: Sequence[DefinitionRow] = (), /) -> Micros:
         if worker.ended is not None:
             self._tables.workers.pop(worker.id)
             return self._clock()
-        return await super().beat(worker)
+        return await super().beat(worker, definitions)
 
 
 class KeepsCrashesThroughACommit(MemoryStore):

@@ -15,6 +15,7 @@ from perdure.stores import (
     Claimed,
     ClaimRequest,
     Commit,
+    DefinitionRow,
     Delivered,
     Expire,
     Expired,
@@ -24,6 +25,8 @@ from perdure.stores import (
     Query,
     Release,
     Remember,
+    Share,
+    Shared,
     Signal,
     Start,
     Started,
@@ -82,8 +85,11 @@ class KillingStore:
     async def deliver(self, signal: Signal, /) -> Delivered:
         return await self._around("deliver", self._store.deliver(signal))
 
-    async def beat(self, worker: WorkerRow, /) -> Micros:
-        return await self._store.beat(worker)
+    async def beat(self, worker: WorkerRow, definitions: Sequence[DefinitionRow] = (), /) -> Micros:
+        return await self._store.beat(worker, definitions)
+
+    async def share(self, request: Share, /) -> Shared:
+        return await self._around("share", self._store.share(request))
 
     async def upload(self, artifact: ArtifactRow, /) -> None:
         await self._around("upload", self._store.upload(artifact))

@@ -17,6 +17,7 @@ from perdure.stores import (
     Claimed,
     ClaimRequest,
     Commit,
+    DefinitionRow,
     Delivered,
     Expire,
     Expired,
@@ -28,6 +29,8 @@ from perdure.stores import (
     Query,
     Release,
     Remember,
+    Share,
+    Shared,
     Signal,
     Start,
     Started,
@@ -168,11 +171,14 @@ class Wire:
         self.shore.acknowledged.append(("signal", signal))
         return answer
 
-    async def beat(self, worker: WorkerRow, /) -> Micros:
-        at = await self._call(lambda: self.shore.store.beat(worker), write=True)
+    async def beat(self, worker: WorkerRow, definitions: Sequence[DefinitionRow] = (), /) -> Micros:
+        at = await self._call(lambda: self.shore.store.beat(worker, definitions), write=True)
         if self.shore.rng.random() < self.shore.weather.dragging:
             await asyncio.sleep(3 * self.shore.rng.random())
         return at
+
+    async def share(self, request: Share, /) -> Shared:
+        return await self._call(lambda: self.shore.store.share(request), write=True)
 
     async def upload(self, artifact: ArtifactRow, /) -> None:
         await self._call(lambda: self.shore.store.upload(artifact), write=True)
