@@ -50,7 +50,6 @@ from ._records import (
     Claimed,
     ClaimRequest,
     Commit,
-    DefinitionRow,
     Delivered,
     InboxRow,
     ItemsRow,
@@ -65,19 +64,17 @@ from ._records import (
     Micros,
     OutboxRow,
     Release,
-    Share,
-    Shared,
     Signal,
     Standing,
     Start,
     Started,
     Status,
     ThreadRow,
-    WorkerRow,
 )
 from ._sqlite import SQLiteStore
 from ._store import Store
 from ._url import open_store
+from ._workers import DefinitionRow, Share, Shared, WorkerRow
 
 __all__ = [
     "MAX_BODY",

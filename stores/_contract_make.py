@@ -26,9 +26,9 @@ from ._records import (
     Start,
     Status,
     ThreadRow,
-    WorkerRow,
 )
 from ._store import Store
+from ._workers import WorkerRow
 
 WORKSPACE = "acme"
 MACHINE = "Summarise"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TypeVar
 
@@ -19,17 +19,16 @@ from ._limits import (
     check_signal,
     check_start,
 )
-from ._memory_tables import Tables, checkpoint, newest_version
+from ._memory_claims import PENDING, MemoryClaims
+from ._memory_tables import newest_version
 from ._outside import Expire, Expired, Remember
 from ._queries import Page, Query
 from ._records import (
     Address,
     ArtifactRow,
-    Claim,
     Claimed,
     ClaimRequest,
     Commit,
-    DefinitionRow,
     Delivered,
     InboxRow,
     ItemsRow,
@@ -40,25 +39,21 @@ from ._records import (
     MessageRow,
     Micros,
     Release,
-    Share,
-    Shared,
     Signal,
     Standing,
     Start,
     Started,
     ThreadRow,
-    WorkerRow,
 )
 from ._shares import check_share, pace
+from ._workers import DefinitionRow, Share, Shared, WorkerRow
 
 R = TypeVar("R")
 
 DAY = 24 * 3600 * 1_000_000
-PENDING = 100
-"""How many pending inbox entries come with a claim."""
 
 
-class MemoryStore:
+class MemoryStore(MemoryClaims):
     """Threads, memory and records for as long as this object lives; several workers may share it.
 
     ``clock`` gives microseconds since the epoch, UTC. Every call is judged and applied before anything
@@ -66,8 +61,7 @@ class MemoryStore:
     """
 
     def __init__(self, clock: Callable[[], Micros] = system_clock) -> None:
-        self._clock = clock
-        self._tables = Tables()
+        super().__init__(clock)
 
     async def __aenter__(self) -> MemoryStore:
         return self
@@ -95,26 +89,9 @@ class MemoryStore:
         return Started(created=created, thread=thread, inbox=tuple(inbox), delivered=tuple(delivered))
 
     async def claim(self, request: ClaimRequest, /) -> Claimed:
-        now = self._clock()
-        mine = [row for row in self._tables.threads.values() if self._eligible(row, request, now)]
-        ready = [row for row in mine if _ready(row, request, now)]
-        suspects = [row for row in ready if row.crashes >= request.suspect_from]
-        others = [row for row in ready if row.crashes < request.suspect_from]
-        chosen = (
-            _fewest_crashes(suspects) if request.suspects else _longest_due_first(others)[: request.limit]
-        )
-        claims = tuple(self._take(row, request, now) for row in chosen)
-        left = [self._tables.threads[row.address] for row in mine if row not in suspects]
-        wakes = [row.standing.wake for row in left if row.standing.status == "waiting"]
+        claimed = self._claimed(request)
         await _give_way()
-        return Claimed(
-            claims=claims,
-            now=now,
-            next_wake=None
-            if request.only
-            else min((wake for wake in wakes if wake is not None), default=None),
-            suspects=len(suspects) > (len(claims) if request.suspects else 0),
-        )
+        return claimed
 
     async def commit(self, commit: Commit, /) -> None:
         check_commit(commit)
@@ -130,6 +107,7 @@ class MemoryStore:
                 continue
             standing = evolve(thread.standing, status=release.status, wake=release.wake)
             standing = self._due_at_once(standing, release.inbox_seen < thread.inbox)
+            self._tables.since[release.address] = self._clock()
             self._tables.threads[release.address] = evolve(thread, owner=None, standing=standing)
         await _give_way()
 
@@ -208,6 +186,7 @@ class MemoryStore:
     def _create(self, start: Start) -> None:
         tables = self._tables
         inbox = len(tables.inbox[start.address])
+        tables.since[start.address] = self._clock()
         tables.threads[start.address] = ThreadRow(
             address=start.address,
             incarnation=start.incarnation,
@@ -231,48 +210,6 @@ class MemoryStore:
         tables.log[start.address].append(start.log)
         self._add_items(start.address, start.log.n, start.items)
         self._add_messages(start)
-
-    def _eligible(self, row: ThreadRow, request: ClaimRequest, now: Micros) -> bool:
-        """The request is about this thread, and nobody who lives has it."""
-        newest = request.machines.get(row.machine)
-        return (
-            newest is not None
-            and row.standing.version <= newest
-            and request.only in (None, row.address)
-            and (row.owner is None or self._is_dead(row.owner, request, now))
-        )
-
-    def _is_dead(self, owner: str, request: ClaimRequest, now: Micros) -> bool:
-        return owner != request.worker and (owner in request.dead or self._is_gone(owner, now))
-
-    def _is_gone(self, owner: str, now: Micros) -> bool:
-        worker = self._tables.workers.get(owner)
-        return worker is None or worker.ended is not None or now - worker.beat > worker.lease
-
-    def _take(self, row: ThreadRow, request: ClaimRequest, now: Micros) -> Claim:
-        worker = self._tables.workers.get(row.owner) if row.owner is not None else None
-        left_in_order = row.owner is None or (worker is not None and worker.ended is not None)
-        crashed = row.standing.status == "running" and not left_in_order
-        thread = evolve(
-            row,
-            epoch=row.epoch + 1,
-            owner=request.worker,
-            crashes=row.crashes + crashed,
-            standing=evolve(row.standing, status="running"),
-        )
-        self._tables.threads[row.address] = thread
-        standing = thread.standing
-        return Claim(
-            thread=thread,
-            log=tuple(
-                entry
-                for entry in self._tables.log[row.address]
-                if entry.seq == standing.seq or (checkpoint(entry) and entry.n >= standing.base)
-            ),
-            items=tuple(items for items in self._tables.items[row.address] if items.n >= standing.items),
-            inbox=tuple(self._tables.pending(row.address)[:PENDING]),
-            taken_from=row.owner,
-        )
 
     def _landed(self, commit: Commit) -> bool:
         thread = self._tables.threads.get(commit.address)
@@ -421,22 +358,6 @@ async def _give_way() -> None:
 
 def _holds(thread: ThreadRow, incarnation: bytes, epoch: int) -> bool:
     return thread.incarnation == incarnation and thread.epoch == epoch and thread.owner is not None
-
-
-def _ready(row: ThreadRow, request: ClaimRequest, now: Micros) -> bool:
-    standing = row.standing
-    if request.only is not None:
-        return standing.status != "ended"
-    due = standing.status == "waiting" and standing.wake is not None and standing.wake <= now
-    return due or standing.status == "running"
-
-
-def _fewest_crashes(suspects: Sequence[ThreadRow]) -> Sequence[ThreadRow]:
-    return sorted(suspects, key=lambda row: row.crashes)[:1]
-
-
-def _longest_due_first(rows: Iterable[ThreadRow]) -> list[ThreadRow]:
-    return sorted(rows, key=lambda row: row.updated if row.standing.wake is None else row.standing.wake)
 
 
 def _stale(commit: Commit, thread: ThreadRow | None) -> str:

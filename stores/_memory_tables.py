@@ -29,7 +29,6 @@ from ._queries import (
 from ._records import (
     Address,
     ArtifactRow,
-    DefinitionRow,
     InboxRow,
     ItemsRow,
     KeyRow,
@@ -39,8 +38,8 @@ from ._records import (
     Micros,
     OutboxRow,
     ThreadRow,
-    WorkerRow,
 )
+from ._workers import DefinitionRow, WorkerRow
 
 R = TypeVar("R")
 
@@ -62,6 +61,8 @@ class Tables:
         """By workspace and id."""
         self.keys: dict[tuple[str, str, str], KeyRow] = {}
         """By workspace, effect and key."""
+        self.since: dict[Address, Micros] = {}
+        """When threads that run and have no owner came to have none."""
         self.workers: dict[str, WorkerRow] = {}
         self.definitions: dict[tuple[str, int, str], DefinitionRow] = {}
         """By machine, version and hash."""

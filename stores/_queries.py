@@ -11,7 +11,6 @@ from typing_extensions import TypeVar
 from ._records import (
     Address,
     ArtifactRow,
-    DefinitionRow,
     InboxRow,
     ItemsRow,
     KeyRow,
@@ -21,8 +20,8 @@ from ._records import (
     OutboxRow,
     Status,
     ThreadRow,
-    WorkerRow,
 )
+from ._workers import DefinitionRow, WorkerRow
 
 R = TypeVar("R", default=Any)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from ._records import Micros, Share
+from ._records import Micros
+from ._workers import Share
 
 MINUTE: Micros = 60_000_000
 

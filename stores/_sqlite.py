@@ -30,17 +30,13 @@ from ._records import (
     Claimed,
     ClaimRequest,
     Commit,
-    DefinitionRow,
     Delivered,
     MemoryRow,
     Micros,
     Release,
-    Share,
-    Shared,
     Signal,
     Start,
     Started,
-    WorkerRow,
 )
 from ._shares import check_share
 from ._sqlite_batches import PATIENCE, Beat, Releases
@@ -48,6 +44,7 @@ from ._sqlite_files import connect, explain, find_place, is_busy
 from ._sqlite_pages import plan
 from ._sqlite_schema import prepare
 from ._sqlite_writer import Writer
+from ._workers import DefinitionRow, Share, Shared, WorkerRow
 
 R = TypeVar("R")
 

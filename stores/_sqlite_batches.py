@@ -13,24 +13,14 @@ from attrs import frozen
 
 from ._errors import OutcomeUnknown, StoreError, StoreUnavailable, TooLarge
 from ._outside import Expire, Remember
-from ._records import (
-    ArtifactRow,
-    ClaimRequest,
-    Commit,
-    DefinitionRow,
-    Micros,
-    Release,
-    Share,
-    Signal,
-    Start,
-    WorkerRow,
-)
+from ._records import ArtifactRow, ClaimRequest, Commit, Micros, Release, Signal, Start
 from ._sqlite_claims import answer_nothing, claim
 from ._sqlite_commits import Transaction, Unfit, is_plain, land_alone, land_together
 from ._sqlite_files import explain, is_busy
 from ._sqlite_outside import expire, remember
 from ._sqlite_shares import share
 from ._sqlite_writes import beat, deliver, release, start, upload
+from ._workers import DefinitionRow, Share, WorkerRow
 
 T = TypeVar("T")
 

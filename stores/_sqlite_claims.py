@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain, zip_longest
 from operator import itemgetter
 from typing import TypeVar
 
@@ -12,6 +11,7 @@ from attrs import frozen
 
 from ._records import Claim, Claimed, ClaimRequest, InboxRow, ItemsRow, LogRow, Micros
 from ._sqlite_commits import Transaction
+from ._sqlite_fair import choose, sources
 from ._sqlite_rows import (
     INBOX,
     ITEMS,
@@ -39,17 +39,13 @@ OWNERS = """WITH RECURSIVE owners (id) AS (
     WHERE o.id IS NOT NULL"""
 
 FIT = "machine = ? AND version <= ?"
-RUNNABLE = f"""SELECT id FROM standing WHERE owner IS NULL AND status = 0 AND {FIT} AND crashes < ?
-    ORDER BY id LIMIT ?"""
-DUE = f"""SELECT wake, id FROM standing WHERE owner IS NULL AND status = 1 AND wake IS NOT NULL AND wake <= ?
-    AND {FIT} AND crashes < ? ORDER BY wake LIMIT ?"""
-LEFT_BEHIND = f"""SELECT id FROM standing WHERE owner = ? AND {FIT} AND crashes < ?
-    AND (status = 0 OR status = 1 AND wake <= ?) ORDER BY id LIMIT ?"""
+OWNED = "SELECT count(*) FROM standing WHERE owner = ? AND machine = ?"
 SUSPECTS = f"""SELECT crashes, id, owner FROM standing WHERE {FIT} AND crashes >= ? AND crashes > 0
     AND (status = 0 OR status = 1 AND wake <= ?)"""
-NEXT_FREE = f"""SELECT wake FROM standing WHERE owner IS NULL AND status = 1 AND wake IS NOT NULL AND {FIT}
+NEXT_FREE = f"""SELECT wake FROM standing INDEXED BY standing_due
+    WHERE owner IS NULL AND status = 1 AND wake IS NOT NULL AND {FIT} AND wake >= ?
     AND NOT (wake <= ? AND crashes >= ?) ORDER BY wake LIMIT 1"""
-NEXT_LEFT = f"""SELECT min(wake) FROM standing WHERE owner = ? AND status = 1 AND {FIT}
+NEXT_LEFT = f"""SELECT min(wake) FROM standing WHERE owner = ? AND status = 1 AND {FIT} AND wake >= ?
     AND NOT (wake <= ? AND crashes >= ?)"""
 ONLY = """SELECT s.id, s.owner, s.crashes FROM thread t JOIN standing s ON s.id = t.id
     WHERE t.workspace = ? AND t.thread_id = ? AND s.status <> 3 AND s.machine = ? AND s.version <= ?"""
@@ -82,20 +78,30 @@ class Found:
     suspects: bool
     orderly: Mapping[str, bool]
     """Owners that are dead, each with whether it ended in good order."""
+    full: frozenset[str] = frozenset()
+    """Machines of which no more may be owned."""
+    late_left: bool = False
+    """Late ones were left aside."""
 
 
 def look(tx: Transaction, request: ClaimRequest) -> Found:
     """Find what can be claimed. Reads only."""
-    orderly = _dead_owners(tx, request)
+    orderly, living = _owners(tx, request)
     if request.only is not None:
         return _find_only(tx, request, orderly)
     suspects = _find_suspects(tx, request, orderly)
     if request.suspects:
         return Found(numbers=suspects[:1], suspects=len(suspects) > 1, orderly=orderly)
-    # Taken in turns, so that none of the three waits for the others to run dry.
-    groups = (_left_behind(tx, request, orderly), _runnable(tx, request), _due(tx, request))
-    numbers = [number for number in chain.from_iterable(zip_longest(*groups)) if number is not None]
-    return Found(numbers=numbers[: request.limit], suspects=bool(suspects), orderly=orderly)
+    room = {name: most - _owned(tx, name, living) for name, most in request.at_once.items()}
+    ways = sources(tuple(orderly), request)
+    choice = choose(tx.db, request, ways, room, tx.turn, tx.now)
+    return Found(
+        numbers=choice.numbers,
+        suspects=bool(suspects),
+        orderly=orderly,
+        full=frozenset(name for name, left in choice.room.items() if left < 1),
+        late_left=choice.late_left,
+    )
 
 
 def claim(tx: Transaction, request: ClaimRequest) -> Claimed:
@@ -111,17 +117,25 @@ def answer_nothing(tx: Transaction, request: ClaimRequest) -> Claimed | None:
 
 
 def _answer(tx: Transaction, request: ClaimRequest, found: Found, claims: tuple[Claim, ...]) -> Claimed:
-    wake = _next_wake(tx, request, found.orderly) if request.only is None else None
-    return Claimed(claims=claims, now=tx.now, next_wake=wake, suspects=found.suspects)
+    wake = _next_wake(tx, request, found) if request.only is None else None
+    return Claimed(claims=claims, now=tx.now, next_wake=wake, suspects=found.suspects, late=found.late_left)
 
 
-def _dead_owners(tx: Transaction, request: ClaimRequest) -> dict[str, bool]:
+def _owners(tx: Transaction, request: ClaimRequest) -> tuple[dict[str, bool], list[str]]:
+    """Those that are dead, with whether they ended in good order, and those that live."""
     dead: dict[str, bool] = {}
+    living: list[str] = []
     for owner, beat, lease, ended in tx.db.execute(OWNERS).fetchall():
         silent = beat is None or tx.now - beat > lease
         if owner != request.worker and (silent or ended is not None or owner in request.dead):
             dead[owner] = ended is not None
-    return dead
+        else:
+            living.append(owner)
+    return dead, living
+
+
+def _owned(tx: Transaction, machine: str, living: Iterable[str]) -> int:
+    return sum(tx.db.execute(OWNED, (owner, machine)).fetchone()[0] for owner in living)
 
 
 def _find_only(tx: Transaction, request: ClaimRequest, dead: Mapping[str, bool]) -> Found:
@@ -144,40 +158,15 @@ def _find_suspects(tx: Transaction, request: ClaimRequest, dead: Mapping[str, bo
     return [number for _, number in sorted(found)]
 
 
-def _left_behind(tx: Transaction, request: ClaimRequest, dead: Iterable[str]) -> list[int]:
-    return [
-        number
-        for owner in dead
-        for fit in request.machines.items()
-        for (number,) in tx.db.execute(
-            LEFT_BEHIND, (owner, *fit, request.suspect_from, tx.now, request.limit)
-        ).fetchall()
-    ]
-
-
-def _runnable(tx: Transaction, request: ClaimRequest) -> list[int]:
-    return sorted(
-        number
-        for fit in request.machines.items()
-        for (number,) in tx.db.execute(RUNNABLE, (*fit, request.suspect_from, request.limit)).fetchall()
-    )
-
-
-def _due(tx: Transaction, request: ClaimRequest) -> list[int]:
-    due = sorted(
-        row
-        for fit in request.machines.items()
-        for row in tx.db.execute(DUE, (tx.now, *fit, request.suspect_from, request.limit)).fetchall()
-    )
-    return [number for _, number in due]
-
-
-def _next_wake(tx: Transaction, request: ClaimRequest, dead: Iterable[str]) -> Micros | None:
+def _next_wake(tx: Transaction, request: ClaimRequest, found: Found) -> Micros | None:
     wakes: list[Micros] = []
+    first = request.late_before if request.late_before is not None else -(2**63)
     for fit in request.machines.items():
-        bounds = (*fit, tx.now, request.suspect_from)
+        if fit[0] in found.full:
+            continue
+        bounds = (*fit, first, tx.now, request.suspect_from)
         rows = tx.db.execute(NEXT_FREE, bounds).fetchall()
-        for owner in dead:
+        for owner in found.orderly:
             rows += tx.db.execute(NEXT_LEFT, (owner, *bounds)).fetchall()
         wakes += [wake for (wake,) in rows if wake is not None]
     return min(wakes, default=None)

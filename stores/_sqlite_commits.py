@@ -77,6 +77,9 @@ class Transaction:
     steady: dict[int, int] = field(factory=dict[int, int])
     """Epochs at which these threads ran, not due and without crashes, after their last write."""
 
+    turn: dict[str, str] = field(factory=dict[str, str])
+    """At which workspace a claim goes on that cannot serve all of them at once."""
+
     def learn(self, address: Address, incarnation: bytes, number: int) -> None:
         if len(self.numbers) >= KNOWN_THREADS:
             del self.numbers[next(iter(self.numbers))]

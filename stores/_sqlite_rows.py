@@ -9,7 +9,6 @@ from typing import Any
 from ._records import (
     Address,
     ArtifactRow,
-    DefinitionRow,
     InboxRow,
     ItemsRow,
     KeyRow,
@@ -21,8 +20,8 @@ from ._records import (
     Standing,
     Status,
     ThreadRow,
-    WorkerRow,
 )
+from ._workers import DefinitionRow, WorkerRow
 
 Row = Sequence[Any]
 

@@ -112,6 +112,14 @@ SHARED_OUT: Migration = (
     "ALTER TABLE standing ADD COLUMN priority INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE standing ADD COLUMN since INTEGER NOT NULL DEFAULT 0",
     "UPDATE standing SET workspace = (SELECT workspace FROM thread WHERE thread.id = standing.id)",
+    "DROP INDEX standing_owned",
+    """CREATE INDEX standing_owned ON standing (owner, machine, workspace, priority, since)
+        WHERE owner IS NOT NULL""",
+    "DROP INDEX standing_runnable",
+    """CREATE INDEX standing_runnable ON standing (machine, workspace, priority, since)
+        WHERE owner IS NULL AND status = 0""",
+    """CREATE INDEX standing_shared ON standing (machine, workspace, priority, wake)
+        WHERE owner IS NULL AND status = 1 AND wake IS NOT NULL""",
     "ALTER TABLE inbox ADD COLUMN version INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE worker ADD COLUMN hint TEXT NOT NULL DEFAULT ''",
     """CREATE TABLE definition (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ._records import Share, Shared
 from ._shares import pace
 from ._sqlite_commits import Transaction
+from ._workers import Share, Shared
 
 OTHERS = """SELECT ifnull(sum(s.held), 0) FROM slot s JOIN worker w ON w.id = s.worker
     WHERE s.name = ? AND s.worker <> ? AND w.ended IS NULL AND ? - w.beat <= w.lease"""

@@ -9,7 +9,6 @@ from ._records import (
     SCHEMA,
     Address,
     ArtifactRow,
-    DefinitionRow,
     Delivered,
     InboxRow,
     Micros,
@@ -18,7 +17,6 @@ from ._records import (
     Start,
     Started,
     ThreadRow,
-    WorkerRow,
 )
 from ._sqlite_commits import (
     INSERT_ARTIFACT,
@@ -40,6 +38,7 @@ from ._sqlite_rows import (
     read_inbox,
     read_thread,
 )
+from ._workers import DefinitionRow, WorkerRow
 
 INBOX_LIMIT = 100
 """So many pending entries come with a thread; further ones are read by page."""

@@ -13,18 +13,15 @@ from ._records import (
     Claimed,
     ClaimRequest,
     Commit,
-    DefinitionRow,
     Delivered,
     MemoryRow,
     Micros,
     Release,
-    Share,
-    Shared,
     Signal,
     Start,
     Started,
-    WorkerRow,
 )
+from ._workers import DefinitionRow, Share, Shared, WorkerRow
 
 R = TypeVar("R")
 
