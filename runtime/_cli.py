@@ -16,6 +16,7 @@ import typer
 from . import (
     _cli_acts,
     _cli_artifacts,
+    _cli_check,
     _cli_gc,
     _cli_memory,
     _cli_new,
@@ -42,6 +43,7 @@ for group in (
     _cli_record,
     _cli_survey,
     _cli_artifacts,
+    _cli_check,
     _cli_memory,
     _cli_gc,
     _cli_new,

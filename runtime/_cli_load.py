@@ -89,12 +89,12 @@ def address_of(workspace: str, thread_id: str) -> Address:
     return Address(workspace=workspace, thread_id=thread_id)
 
 
-def store_at(url: str | None, runtime: Runtime[Any] | None = None) -> Store:
+def store_at(url: str | None, runtime: Runtime[Any] | None = None, *, read_only: bool = False) -> Store:
     """The store to look into: the one asked for, else the runtime's, else the default; it must be there."""
     given = url or (DEFAULT_STORE if runtime is None else runtime.store)
     if not isinstance(given, str):
         return given
-    store = open_store(given)
+    store = open_store(given, read_only=read_only)
     path = given.partition(":///")[2] if given.lower().startswith("sqlite:") else ""
     if path and not Path(path).exists():
         raise BadInput(f"there is no store at {path!r}: name it with --store, or start a thread first")

@@ -42,7 +42,7 @@ from ._shares import check_share
 from ._sqlite_batches import PATIENCE, Beat, Releases
 from ._sqlite_files import connect, explain, find_place, is_busy
 from ._sqlite_pages import plan
-from ._sqlite_schema import prepare
+from ._sqlite_schema import examine, prepare
 from ._sqlite_writer import Writer
 from ._workers import DefinitionRow, Share, Shared, WorkerRow
 
@@ -56,12 +56,16 @@ class SQLiteStore:
     The file must lie on a local disk: ``BadStoreURL`` where it lies on a network file system, or where it
     can neither be opened nor created; ``StoreUnreadable`` where it is no perdure store, is damaged, or was
     written by a newer perdure. ``clock`` gives microseconds since the epoch, UTC; a thread of the store
-    calls it.
+    calls it. ``read_only``: nothing is created, migrated or written; ``StoreUnreadable`` where the file is
+    an older perdure's, and ``StoreUnavailable`` from whatever would write.
     """
 
-    def __init__(self, path: str | Path, *, clock: Callable[[], Micros] = system_clock) -> None:
+    def __init__(
+        self, path: str | Path, *, clock: Callable[[], Micros] = system_clock, read_only: bool = False
+    ) -> None:
         self._path = str(path)
         self._clock = clock
+        self._read_only = read_only
         self._reads: aiosqlite.Connection | None = None
         self._writer: Writer | None = None
 
@@ -74,8 +78,9 @@ class SQLiteStore:
         self._path = await anyio.to_thread.run_sync(find_place, self._path)
         try:
             self._reads = await self._prepared()
-            self._writer = Writer(self._path, self._clock)
-            await self._writer.open()
+            if not self._read_only:
+                self._writer = Writer(self._path, self._clock)
+                await self._writer.open()
         except BaseException as error:
             await self._close()
             if isinstance(error, sqlite3.Error | UnicodeDecodeError):
@@ -150,6 +155,8 @@ class SQLiteStore:
 
     async def _write(self, write: Any) -> Any:
         if self._writer is None:
+            if self._read_only:
+                raise StoreUnavailable(f"the store {self._path} was opened to be read: nothing is written")
             raise StoreUnavailable(f"the store {self._path} is not open: use it inside `async with`")
         return await self._writer.write(write)
 
@@ -158,7 +165,7 @@ class SQLiteStore:
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
-                return await _open_prepared(self._path)
+                return await _open_prepared(self._path, self._read_only)
             except sqlite3.OperationalError as error:
                 if not is_busy(error) or time.monotonic() > deadline:
                     raise
@@ -174,14 +181,14 @@ class SQLiteStore:
                 await _shut(reads)
 
 
-async def _open_prepared(path: str) -> aiosqlite.Connection:
+async def _open_prepared(path: str, read_only: bool) -> aiosqlite.Connection:
     # Opened before aiosqlite has it, whose thread would outlive a connection that cannot be opened.
-    opened = await anyio.to_thread.run_sync(connect, path, PATIENCE)
+    opened = await anyio.to_thread.run_sync(connect, path, PATIENCE, read_only)
     db = aiosqlite.Connection(lambda: opened, iter_chunk_size=64)
     try:
         with anyio.CancelScope(shield=True):
             await db
-        await prepare(db, path)
+        await (examine if read_only else prepare)(db, path)
         await db.execute("PRAGMA query_only = ON")
     except BaseException:
         await _shut(db)

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote
 
 from ._errors import BadStoreURL, StoreError, StoreUnavailable, StoreUnreadable
 
@@ -65,10 +66,15 @@ SHARED = (
 log = logging.getLogger("perdure.stores")
 
 
-def connect(path: str, patience: float) -> sqlite3.Connection:
+def connect(path: str, patience: float, read_only: bool = False) -> sqlite3.Connection:
     """Open a connection that waits up to ``patience`` seconds for locks; one thread at a time uses it."""
     db = sqlite3.connect(
-        path, timeout=patience, isolation_level=None, check_same_thread=False, cached_statements=256
+        f"file:{quote(path)}?mode=ro" if read_only else path,
+        timeout=patience,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+        uri=read_only,
     )
     try:
         db.execute(f"PRAGMA synchronous = {SYNCHRONOUS}")

@@ -157,6 +157,17 @@ async def prepare(db: aiosqlite.Connection, path: str, migrations: Sequence[Migr
         await _migrate(db, path, migrations)
 
 
+async def examine(db: aiosqlite.Connection, path: str, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Refuse, with ``StoreUnreadable``, a file that is not of the newest version; nothing is written."""
+    version = await _version(db, path, len(migrations))
+    if version < len(migrations):
+        raise StoreUnreadable(
+            f"{path} is of an older perdure (schema {version}, this one reads {len(migrations)}), and is not "
+            f"migrated by who only reads: look at a copy of it that this perdure has opened once"
+        )
+    await _check_columns(db, path, migrations)
+
+
 async def _version(db: aiosqlite.Connection, path: str, newest: int) -> int:
     tables, application, version = next(iter(await db.execute_fetchall(IDENTITY)))
     if application != APPLICATION_ID and (tables or application or version):

@@ -15,12 +15,13 @@ from ._store import Store
 SHAPES = "write memory://, sqlite:///relative/path.db or sqlite:////absolute/path.db"
 
 
-def open_store(url: str, *, clock: Callable[[], Micros] = system_clock) -> Store:
+def open_store(url: str, *, clock: Callable[[], Micros] = system_clock, read_only: bool = False) -> Store:
     """Make the store that ``url`` names; ``async with`` opens it, and nothing is touched before.
 
     ``memory://`` is a new ``MemoryStore``. ``sqlite:///PATH`` is the file ``PATH``, taken as it is written,
     relative to the working directory unless it begins with a slash. ``BadStoreURL`` for anything else; what
     it says never repeats the URL, which may hold a password. ``clock`` gives microseconds since the epoch.
+    ``read_only``: see ``SQLiteStore``; a new memory store has nothing to protect.
     """
     scheme, found, rest = url.partition("://")
     if not found or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]{0,31}", scheme):
@@ -31,7 +32,7 @@ def open_store(url: str, *, clock: Callable[[], Micros] = system_clock) -> Store
                 raise BadStoreURL("memory:// takes nothing behind it: each is a new, empty store")
             return MemoryStore(clock)
         case "sqlite":
-            return SQLiteStore(_sqlite_path(rest), clock=clock)
+            return SQLiteStore(_sqlite_path(rest), clock=clock, read_only=read_only)
         case other:
             raise BadStoreURL(f"no store is known for {other}:// URLs: {SHAPES}")
 
