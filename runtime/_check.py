@@ -3,7 +3,7 @@ is written."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from anyio import to_thread
 from attrs import define, field, frozen
@@ -30,7 +30,7 @@ from ._incoming import chosen
 from ._journal import is_checkpoint
 from ._ledger import Ledger
 from ._look import rows_of
-from ._progress import Progress, load
+from ._progress import Progress, loaded, messages_of
 from ._reserved import RESERVED
 from ._turns import Turns
 
@@ -44,6 +44,8 @@ class Checked:
 
     thread: ThreadRow
     findings: tuple[Finding, ...] = ()
+    source: str = ""
+    """The file that it was frozen in, if it was."""
 
     @property
     def resumes(self) -> bool:
@@ -95,18 +97,24 @@ class Checker:
     async def _look(self, row: ThreadRow) -> Checked:
         definition = self.definitions.get(row.machine)
         if definition is None:
-            return Checked(thread=row, findings=(_unknown(row, self.definitions),))
-        if row.standing.version > definition.version:
-            return Checked(thread=row, findings=(_newer(row, definition),))
-        return await self.claim(definition, await claim_of(self.store, row))
+            return self.claim(_row_of(row), ())
+        claim = await claim_of(self.store, row)
+        return self.claim(claim, await messages_of(self.store, definition, claim))
 
-    async def claim(self, definition: Definition, claim: Claim) -> Checked:
-        """Look at one thread as a claim brings it."""
-        found = [finding async for finding in self._findings(definition, claim)]
+    def claim(self, claim: Claim, messages: Sequence[bytes]) -> Checked:
+        """Look at one thread as a claim brings it, and at the messages of the session that it sees."""
+        found = self._findings(claim, messages)
         return Checked(thread=claim.thread, findings=tuple(dict.fromkeys(found)))
 
-    async def _findings(self, definition: Definition, claim: Claim) -> AsyncIterator[Finding]:
+    def _findings(self, claim: Claim, messages: Sequence[bytes]) -> Iterator[Finding]:
         row = claim.thread
+        definition = self.definitions.get(row.machine)
+        if definition is None:
+            yield _unknown(row, self.definitions)
+            return
+        if row.standing.version > definition.version:
+            yield _newer(row, definition)
+            return
         if row.standing.version == definition.version and row.standing.definition != definition.hash:
             yield _other_code(row, definition)
         for pending in claim.inbox:
@@ -114,12 +122,11 @@ class Checker:
                 yield finding
         progress: Progress | None = None
         try:
-            progress = await load(self.store, definition, claim)
+            progress = loaded(definition, claim, messages)
         except Unreadable as error:
             yield _unreadable(definition, claim, error)
         if progress is not None:
-            for finding in self._of_progress(definition, claim, progress):
-                yield finding
+            yield from self._of_progress(definition, claim, progress)
 
     def _of_progress(self, definition: Definition, claim: Claim, progress: Progress) -> Iterator[Finding]:
         row = claim.thread
@@ -163,6 +170,11 @@ async def _nothing(*_: object) -> None:
 
 def _takes_all(visit: Visit) -> bool:
     return visit.state.waiting or visit.state.interruptible or bool(visit.book.failed)
+
+
+def _row_of(row: ThreadRow) -> Claim:
+    """A thread whose log nobody can read, having no code."""
+    return Claim(thread=row, log=(), items=(), inbox=(), taken_from=None)
 
 
 def _only(row: ThreadRow) -> Threads:

@@ -47,17 +47,20 @@ class Cause:
     mend: str
     fault: bool
 
+    @property
+    def said(self) -> str:
+        """What it is, in one line."""
+        return f"{self.machine} version {self.version}, {self.about} {self.what}: {self.reason}"
+
 
 def tell(out: Output, report: Report) -> None:
     """What was found, by cause, and how many threads there are."""
     if out.as_json:
         out.json(_json(report))
         return
-    causes = _by_cause(report.found)
-    for cause, threads in sorted(causes.items(), key=_order):
+    for cause, threads in causes_of(report.found):
         sign = Styled("stops ", "red") if cause.fault else Styled("note  ", "yellow")
-        where = f"{cause.machine} version {cause.version}, {cause.about} {cause.what}"
-        out.line(sign, Styled(where, "bold"), f": {cause.reason}")
+        out.line(sign, cause.said)
         out.line(f"      mend: {cause.mend}")
         for line in threads[:NAMED]:
             out.line(f"      {line}")
@@ -71,16 +74,17 @@ def _order(found: tuple[Cause, list[str]]) -> tuple[Any, ...]:
     return not cause.fault, cause.machine, cause.version, -len(threads)
 
 
-def _by_cause(found: Iterable[Checked]) -> dict[Cause, list[str]]:
+def causes_of(found: Iterable[Checked]) -> list[tuple[Cause, list[str]]]:
+    """Each cause with its threads in a line each: those that stop threads first."""
     causes: dict[Cause, list[str]] = {}
     for checked in found:
         row, standing = checked.thread, checked.thread.standing
-        where = f"{row.address.workspace}/{row.address.thread_id}"
+        where = checked.source or f"{row.address.workspace}/{row.address.thread_id}"
         line = f"{where}  state {standing.state}, seq {standing.seq}, {_status(standing)}"
         for finding in checked.findings:
             cause = Cause(machine=row.machine, version=standing.version, **asdict(finding))
             causes.setdefault(cause, []).append(line)
-    return causes
+    return sorted(causes.items(), key=_order)
 
 
 def _status(standing: Standing) -> str:
@@ -110,7 +114,9 @@ def _json(report: Report) -> dict[str, Any]:
 
 def _thread(checked: Checked) -> dict[str, Any]:
     row, standing = checked.thread, checked.thread.standing
+    file = {"file": checked.source} if checked.source else {}
     return {
+        **file,
         "workspace": row.address.workspace,
         "thread": row.address.thread_id,
         "machine": row.machine,

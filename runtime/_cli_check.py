@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,6 +21,9 @@ def check_command(
         int | None,
         typer.Option(min=1, metavar="N", help="Only so many, of each machine, state and version."),
     ] = None,
+    frozen: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Look at what `perdure freeze` wrote; at no store.")
+    ] = None,
     processes: Annotated[
         int, typer.Option(min=1, max=64, metavar="N", help="How many look side by side.")
     ] = 1,
@@ -32,7 +36,13 @@ def check_command(
     """
     from ._check_said import look, tell
     from ._cli_text import Output
+    from ._freeze_said import look_at_folder
 
-    report = look(runtime, store, sample, processes)
+    if frozen is None:
+        report = look(runtime, store, sample, processes)
+    elif sample is None and processes == 1:
+        report = look_at_folder(runtime, frozen)
+    else:
+        raise typer.BadParameter("--frozen looks at each file: leave --sample and --processes away")
     tell(Output(as_json=as_json), report)
     raise typer.Exit(1 if report.stopped else 0)

@@ -70,10 +70,15 @@ def current_names(definition: Definition) -> dict[str, str]:
 
 async def load(store: Store, definition: Definition, claim: Claim) -> Progress:
     """Read a claimed thread back. ``Unreadable`` names what does not fit."""
+    return loaded(definition, claim, await messages_of(store, definition, claim))
+
+
+def loaded(definition: Definition, claim: Claim, messages: Sequence[bytes]) -> Progress:
+    """The same, given those messages of the session that the thread sees."""
     thread = claim.thread
     try:
         bodies = [(row, _body(row)) for row in claim.log]
-        progress = _read(definition, claim, bodies, await _messages(store, definition, claim))
+        progress = _read(definition, claim, bodies, messages)
     except (msgspec.MsgspecError, LookupError, TypeError, ValueError, RecursionError) as error:
         raise Unreadable(
             f"thread {thread.address.thread_id!r}: a stored record cannot be read: {error}"
@@ -110,7 +115,7 @@ def _read(
     if base.base is None:
         raise Unreadable(f"{where}: log row {base_at} holds no snapshot")
     later = [(row, body) for row, body in checkpoints if row.n > base_at]
-    loaded = definition.data.load(
+    found = definition.data.load(
         base.base,
         [(row.n, body.delta or {}) for row, body in later],
         [(item.n, item.payload) for item in claim.items],
@@ -123,9 +128,9 @@ def _read(
         if row.n > last_row.n:
             book.apply_all(body.entries)
     return Progress(
-        data=loaded.data,
-        live=loaded.data,
-        positions=loaded.positions,
+        data=found.data,
+        live=found.data,
+        positions=found.positions,
         base_size=len(base_row.payload),
         since_base=sum(len(row.payload) + DELTA_OVERHEAD for row, _ in later),
         due=dict(last.due),
@@ -133,7 +138,8 @@ def _read(
     )
 
 
-async def _messages(store: Store, definition: Definition, claim: Claim) -> list[bytes]:
+async def messages_of(store: Store, definition: Definition, claim: Claim) -> list[bytes]:
+    """The session's messages that the thread sees, where its data has a field for them."""
     if conversation_field(definition) is None:
         return []
     thread = claim.thread
