@@ -111,7 +111,8 @@ SHARED_OUT: Migration = (
     "ALTER TABLE standing ADD COLUMN workspace TEXT NOT NULL DEFAULT ''",
     "ALTER TABLE standing ADD COLUMN priority INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE standing ADD COLUMN since INTEGER NOT NULL DEFAULT 0",
-    "UPDATE standing SET workspace = (SELECT workspace FROM thread WHERE thread.id = standing.id)",
+    """UPDATE standing SET workspace = (SELECT workspace FROM thread t WHERE t.id = standing.id),
+        since = (SELECT at FROM log l WHERE l.thread = standing.id AND l.n = standing.n - 1)""",
     "DROP INDEX standing_owned",
     """CREATE INDEX standing_owned ON standing (owner, machine, workspace, priority, since)
         WHERE owner IS NOT NULL""",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import closing
 from pathlib import Path
 from subprocess import PIPE
 from typing import Any
@@ -25,7 +27,7 @@ from perdure.stores._contract_make import (
     write_of,
 )
 from perdure.stores._records import ThreadRow
-from perdure.stores._sqlite_schema import TABLES
+from perdure.stores._sqlite_schema import MIGRATIONS
 
 HERE = Path(__file__)
 
@@ -34,6 +36,34 @@ def spawn(act: str, database: Path, *arguments: object) -> subprocess.Popen[byte
     """Start a process that does ``act`` on the store; its answers come line by line."""
     command = [sys.executable, str(HERE), act, str(database), *map(str, arguments)]
     return subprocess.Popen(command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+
+
+def open_at_once(database: Path, version: int) -> None:
+    """Ten processes open a file of this version at once; the first to migrate it is killed half-way."""
+    killed = spawn("stop_half_way", database, version)
+    openers = [spawn("open_and_write", database, f"t{i}") for i in range(9)]
+    try:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == b"half-way\n"
+        for opener in openers:
+            assert opener.stdout is not None
+            assert opener.stdout.readline() == b"ready\n"
+        for opener in openers:
+            assert opener.stdin is not None
+            opener.stdin.write(b"go\n")
+            opener.stdin.flush()
+        killed.kill()
+        killed.communicate()
+        for opener in openers:
+            out, err = opener.communicate(timeout=60)
+            assert (out, err, opener.returncode) == (b"done\n", b"", 0)
+    finally:
+        for process in (killed, *openers):
+            process.kill()
+            process.communicate()
+    with closing(sqlite3.connect(database)) as db:
+        assert db.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
+        assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 def tell(text: str) -> None:
@@ -81,8 +111,8 @@ async def write_until_killed(database: str, threads: str) -> None:
         await asyncio.gather(*(write(f"t{i}") for i in range(int(threads))))
 
 
-async def open_empty(database: str, name: str) -> None:
-    """Wait for the word, then open a file that nobody has filled yet, and write."""
+async def open_and_write(database: str, name: str) -> None:
+    """Wait for the word, then open a file that nobody has migrated yet, and write."""
     tell("ready")
     sys.stdin.readline()
     async with SQLiteStore(database) as store:
@@ -92,12 +122,13 @@ async def open_empty(database: str, name: str) -> None:
     tell("done")
 
 
-async def stop_half_way(database: str) -> None:
-    """Create half of the tables, and stay there with the lock."""
+async def stop_half_way(database: str, version: str) -> None:
+    """Go half of the way from this version to the next, and stay there with the lock."""
     execute = aiosqlite.Connection.execute
+    statements = MIGRATIONS[int(version)]
 
     async def stay(self: aiosqlite.Connection, statement: str, *values: Any) -> Any:
-        if statement == TABLES[len(TABLES) // 2]:
+        if statement == statements[len(statements) // 2]:
             tell("half-way")
             await asyncio.sleep(60)
         return await execute(self, statement, *values)
@@ -108,7 +139,7 @@ async def stop_half_way(database: str) -> None:
 
 
 ACTS: dict[str, Callable[..., Coroutine[None, None, None]]] = {
-    act.__name__: act for act in (work, write_until_killed, open_empty, stop_half_way)
+    act.__name__: act for act in (work, write_until_killed, open_and_write, stop_half_way)
 }
 
 if __name__ == "__main__":

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
-from sqlite_child import spawn
+from anyio import to_thread
+from sqlite_child import open_at_once, spawn
 
 from perdure.stores import Inbox, Log, SQLiteStore, Threads
 from perdure.stores._contract_kit import rows
 from perdure.stores._contract_make import address_of, committed, started
-from perdure.stores._sqlite_schema import MIGRATIONS
 
 pytestmark = pytest.mark.anyio
 
@@ -43,30 +42,6 @@ async def test_processes_that_write_at_once_lose_nothing(tmp_path: Path) -> None
 
 async def test_processes_that_open_an_empty_file_at_once_all_come_up(tmp_path: Path) -> None:
     path = tmp_path / "perdure.db"
-    killed = spawn("stop_half_way", path)
-    openers = [spawn("open_empty", path, f"t{i}") for i in range(9)]
-    try:
-        assert killed.stdout is not None
-        assert killed.stdout.readline() == b"half-way\n"
-        for opener in openers:
-            assert opener.stdout is not None
-            assert opener.stdout.readline() == b"ready\n"
-        for opener in openers:
-            assert opener.stdin is not None
-            opener.stdin.write(b"go\n")
-            opener.stdin.flush()
-        killed.kill()
-        killed.communicate()
-        for opener in openers:
-            out, err = opener.communicate(timeout=60)
-            assert (out, err, opener.returncode) == (b"done\n", b"", 0)
-    finally:
-        for process in (killed, *openers):
-            process.kill()
-            process.communicate()
+    await to_thread.run_sync(open_at_once, path, 0)
     async with SQLiteStore(path) as store:
         assert [row.n for row in await rows(store, Threads())] == [2] * 9
-    db = sqlite3.connect(path)
-    assert db.execute("PRAGMA user_version").fetchone() == (len(MIGRATIONS),)
-    assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    db.close()
