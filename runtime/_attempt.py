@@ -363,7 +363,7 @@ class Attempt:
     async def run(self, step: Any, data: Any) -> End:
         """Run the handler to its end, cancel its reads, and wait for its effects."""
         loop = asyncio.get_running_loop()
-        self._task = loop.create_task(self._handle(step, data))
+        self._task = loop.create_task(self._handle(step, data), name=self.visit.named)
         limit = self.visit.state.deadline
         timer = None if limit is None else loop.call_later(limit.total_seconds(), self._expire)
         try:

@@ -17,11 +17,9 @@ from perdure.stores import (
     Claim,
     Claimed,
     ClaimRequest,
-    Inbox,
     Micros,
     Store,
     StoreError,
-    ThreadRow,
     Threads,
     WorkerRow,
     Workers,
@@ -56,6 +54,8 @@ class WorkerOptions:
     """How often the store is asked for what other processes made runnable."""
     grace: timedelta = timedelta(seconds=10)
     """How long running steps may go on once the runtime is left."""
+    stall_limit: timedelta = timedelta(seconds=30)
+    """How long the event loop may be blocked before this worker's threads are left to others."""
 
 
 class Holder(Protocol):
@@ -95,9 +95,6 @@ class Claiming:
         self._look_again = 0.0
         self._unsure_until: float | None = None
         """Until when the store may come to hold a claim of this worker's that it does not know of."""
-        self._at_work: dict[Address, object] = {}
-        """What ran handlers at the last look."""
-        self._look_in_at = 0.0
 
     # --- what the worker tells it -------------------------------------------------------------------
 
@@ -144,7 +141,6 @@ class Claiming:
                     if asked >= self._unsure_until:
                         self._unsure_until = None
                 busy = await self._claim()
-                await self._look_in()
             except StoreError as error:
                 logger.warning("worker %s: cannot claim: %s", self._holder.worker, error)
                 self.be_unsure()
@@ -156,33 +152,6 @@ class Claiming:
             if not busy:
                 with anyio.move_on_after(self._pause()):
                     await self._nudge.wait()
-
-    async def _look_in(self) -> None:
-        """Once a poll: of handlers that ran at the last look already, whether others have sent something
-        that stops them, or taken their thread."""
-        now = asyncio.get_running_loop().time()
-        if now < self._look_in_at:
-            return
-        self._look_in_at = now + self._options.poll.total_seconds()
-        works = {run.address: run.works for run in self._holder.runs.values() if run.works is not None}
-        long = [
-            self._holder.runs[address]
-            for address, work in works.items()
-            if self._at_work.get(address) is work
-        ]
-        self._at_work = dict(works)
-        if not long:
-            return
-        query = Threads(owner=self._holder.worker, status="running")
-        rows: dict[Address, ThreadRow] = {row.address: row async for row in rows_of(self._store, query)}
-        for run in long:
-            row = rows.get(run.address)
-            if row is None or row.epoch != run.ledger.epoch:
-                run.lose()
-            elif row.inbox > run.ledger.inbox_seen:
-                seen = Inbox(address=run.address, pending=True, after=run.ledger.inbox_seen)
-                for message in (await self._store.page(seen)).rows:
-                    run.offer(message)
 
     def be_unsure(self) -> None:
         """A claim was dropped, or its reply was lost and it may still land: nobody else would run it."""

@@ -100,6 +100,11 @@ class Visit:
         """The visit in the words of an error."""
         return f"thread {self.row.address.thread_id!r}, state {self.state.name!r}"
 
+    @property
+    def named(self) -> str:
+        """The visit as tasks are named, so that one that blocks the event loop can be told."""
+        return f"machine {self.definition.name!r}, {self.where}"
+
     def unfinished(self) -> list[HandlerPlan]:
         """The handlers that have not finished: all of them, but for branches whose end is recorded."""
         return [handler for handler in self.state.handlers if handler.lane not in self.book.ended]

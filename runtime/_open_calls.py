@@ -155,7 +155,9 @@ class OpenEffect(OpenCall):
         record = self.record
         if record is None or record.outcome not in ("done", "not done"):
             if self.task is None:
-                self.task = asyncio.get_running_loop().create_task(self._complete())
+                work = self._complete()
+                named = f"{self.attempt.visit.named}, {self.label}"
+                self.task = asyncio.get_running_loop().create_task(work, name=named)
             record = await asyncio.shield(self.task)
             if record is None:
                 await asyncio.get_running_loop().create_future()  # the attempt is being stopped

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from copy import copy
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from perdure.artifacts import ArtifactBackend, open_artifacts
 from perdure.machines import Definition, DefinitionError, Machine, Of, definition
-from perdure.stores import Store, ThreadRow, Threads, open_store
+from perdure.stores import MemoryStore, Store, ThreadRow, Threads, open_store
 
 from ._claiming import WorkerOptions
 from ._client import Client, Thread
@@ -70,7 +71,14 @@ class Runtime(Generic[X]):
         async with AsyncExitStack() as stack:
             store, artifacts = await self._open(stack)
             worker = Worker(
-                store, artifacts, self._env, self.deps, self.definitions, self._options, self._observers
+                store,
+                artifacts,
+                self._env,
+                self.deps,
+                self.definitions,
+                self._options,
+                self._observers,
+                beside=self._beside(store),
             )
             await worker.begin()
             stack.push_async_callback(worker.end)
@@ -98,21 +106,19 @@ class Runtime(Generic[X]):
         backend = open_artifacts(artifacts) if isinstance(artifacts, str) else artifacts
         return await stack.enter_async_context(store), await stack.enter_async_context(backend)
 
+    def _beside(self, store: Store) -> Callable[[], Store] | None:
+        """Opens the store a second time, where its URL leads to the same one again."""
+        url = self.store
+        if not isinstance(url, str) or isinstance(store, MemoryStore):
+            return None
+        return lambda: open_store(url, clock=self._env.now)
+
     def with_store(self, store: str | Store, /, *, observers: Sequence[Observer] = ()) -> Runtime[X]:
         """The same runtime on another store, with more observers."""
-        options = self._options
-        return Runtime(
-            machines=[d.machine for d in self.definitions.values()],
-            deps=self.deps,
-            store=store,
-            artifacts=self._artifacts,
-            concurrency=options.concurrency,
-            lease=options.lease,
-            grace=options.grace,
-            poll=options.poll,
-            observers=[*self._observers.given, *observers],
-            env=self._env,
-        )
+        other = copy(self)
+        other.store, other._observers = store, Observers([*self._observers.given, *observers])
+        other._stack = other._client = None
+        return other
 
     # --- what a client does -----------------------------------------------------------------------
 

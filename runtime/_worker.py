@@ -29,15 +29,19 @@ from ._claiming import Claiming, WorkerOptions
 from ._clock import StoreClock
 from ._context import Parking, micros
 from ._env import Env
-from ._heartbeat import Heartbeat
+from ._heartbeat import BeatingThread, Heartbeat
 from ._journal import describe_error
 from ._observe import Observers, logger
 from ._progress import Progress
 from ._reliable import page_of, until_known
 from ._run import Change, Run
+from ._stall import LoopWatch
 from ._supervise import Supervisor, cancel
 from ._turns import Turns
+from ._watching import Watching
 
+SOME = 3
+"""Handlers that are named where it is not known which one blocks the loop."""
 ABORT_GRACE = 5.0
 """Seconds that aborted calls get to end, after a drain's grace."""
 
@@ -54,6 +58,9 @@ class Worker:
         definitions: Mapping[str, Definition],
         options: WorkerOptions,
         observers: Observers,
+        *,
+        beside: Callable[[], Store] | None = None,
+        on_stall: Callable[[str], None] | None = None,
     ) -> None:
         self.store = store
         self.artifacts = artifacts
@@ -68,9 +75,15 @@ class Worker:
         self.draining = False
         self.claiming = Claiming(self, definitions, options)
         self._supervisor = Supervisor(self.worker)
+        self._watching = Watching(store, self.worker, self.runs, options.poll.total_seconds())
+        limit = options.stall_limit.total_seconds()
+        self.watch = LoopWatch(self.worker, limit, self._describe, on_stall)
+        self._beside = beside
+        """Opens the store a second time, where it can be."""
+        self._watched = beside is not None or on_stall is not None
         self._definitions = definitions
         self._options = options
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[Any], Run] = {}
         self._idle = asyncio.Event()
         self._idle.set()
         self._starts = 0
@@ -94,10 +107,40 @@ class Worker:
             started=now,
             beat=now,
         )
-        self._heartbeat = Heartbeat(self.store, self.clock, row, self._options.lease)
-        await self._heartbeat.begin()
+        self.heartbeat = Heartbeat(
+            self.store,
+            self.clock,
+            row,
+            self._options.lease,
+            time=asyncio.get_running_loop().time,
+            stalled=self.watch.stalled,
+        )
+        await self.heartbeat.begin()
         self.supervise("claiming", self.claiming.keep)
-        self.supervise("the heartbeat", self._heartbeat.keep)
+        self.supervise("heartbeat", self._beat)
+        self.supervise("watching", self._watching.keep)
+        if self._watched:
+            self.watch.begin()
+            self.supervise("ticking", self.watch.tick)
+
+    async def _beat(self) -> None:
+        if self._beside is None:
+            await self.heartbeat.keep()
+        else:
+            await BeatingThread(self.heartbeat, self._beside).keep()
+
+    def _describe(self, task: asyncio.Task[Any] | None) -> str:
+        """What a task of the loop does, in words for whoever has to mend it."""
+        run = None if task is None else self._tasks.get(task)
+        if run is not None:
+            where = f"thread {run.address.thread_id!r}, state {run.standing.state!r}"
+            return f"machine {run.definition.name!r}, {where}"
+        name = "code outside of any task" if task is None else task.get_name()
+        if not name.startswith("Task-"):
+            return name
+        busy = [run for run in list(self.runs.values()) if run.works is not None]
+        at_work = ", ".join(f"{run.definition.name} {run.address.thread_id!r}" for run in busy[:SOME])
+        return f"{name}; handlers at work: {at_work or 'none'}"
 
     def supervise(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run an inner loop for as long as this worker lives; see ``Supervisor.supervise``."""
@@ -122,7 +165,8 @@ class Worker:
         await self._supervisor.end()
         with anyio.move_on_after(ABORT_GRACE):
             await until_known(self.claiming.let_go_of_unknown)
-            await self._heartbeat.end()
+            await self.heartbeat.end()
+        self.watch.end()
         await to_thread.run_sync(self._mark.remove)
 
     # --- running ------------------------------------------------------------------------------------
@@ -138,8 +182,8 @@ class Worker:
         self.runs[run.address] = run
         self._idle.clear()
         task = asyncio.get_running_loop().create_task(self._drive(run))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = run
+        task.add_done_callback(self._tasks.pop)
         return run
 
     async def _drive(self, run: Run) -> None:
@@ -173,10 +217,10 @@ class Worker:
     # --- what runs ask of their host ----------------------------------------------------------------
 
     def lease_holds(self) -> bool:
-        return self._heartbeat.lease_holds()
+        return self.heartbeat.lease_holds()
 
     async def renew_lease(self) -> None:
-        await self._heartbeat.renew()
+        await self.heartbeat.renew()
 
     async def worker_row(self, worker: str) -> WorkerRow | None:
         known = self.claiming.known(worker)

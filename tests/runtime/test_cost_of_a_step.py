@@ -99,7 +99,7 @@ async def test_threads_that_wait_hold_nothing_in_their_worker(loop: SimLoop) -> 
         await engine.start(Waiter, thread_id=f"t{n}")
     await sleep(5)
     assert {(await sim.row(f"t{n}")).standing.status for n in range(50)} == {"waiting"}
-    assert (holder.runs, holder._tasks, holder._watchers) == ({}, set(), {})
+    assert (holder.runs, holder._tasks, holder._watchers) == ({}, {}, {})
 
 
 class Waiter(Machine[Note, World], version=1, calls=CALLS):
