@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ._observe import Observation, Observer
     from ._operate import Resolution
     from ._runtime import Runtime
+    from ._serve import Stop, serve
 
 __all__ = [
     "AttemptTimedOut",
@@ -46,11 +47,13 @@ __all__ = [
     "SignalRefused",
     "StartConflict",
     "StepSeen",
+    "Stop",
     "Thread",
     "UnknownMachine",
+    "serve",
 ]
 
-_MODULES = ("_client", "_client_memory", "_errors", "_look", "_observe", "_operate", "_runtime")
+_MODULES = ("_client", "_client_memory", "_errors", "_look", "_observe", "_operate", "_runtime", "_serve")
 
 
 if not TYPE_CHECKING:  # to a checker it would make every misspelt name an Any

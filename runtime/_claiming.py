@@ -200,10 +200,14 @@ class Claiming:
         self._holder.clock.heard(claimed.now, sent=sent)
         return claimed
 
+    async def look_for_due(self) -> Claimed:
+        """Ask what is due, and claim nothing."""
+        return await self._ask(await self._request(0, suspects=False))
+
     async def _look_for_suspects(self) -> bool:
         """While suspects wait for this worker to have nothing else to do, nothing is claimed, for as long as
         there are any: another worker may have taken them."""
-        claimed = await self._ask(await self._request(0, suspects=False))
+        claimed = await self.look_for_due()
         self._next_wake = None
         self._suspects = claimed.suspects
         return not claimed.suspects

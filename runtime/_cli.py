@@ -19,9 +19,11 @@ from . import (
     _cli_check,
     _cli_freeze,
     _cli_gc,
+    _cli_health,
     _cli_memory,
     _cli_new,
     _cli_record,
+    _cli_serve,
     _cli_survey,
     _cli_threads,
 )
@@ -40,9 +42,11 @@ app = typer.Typer(
 )
 for group in (
     _cli_threads,
+    _cli_serve,
     _cli_acts,
     _cli_record,
     _cli_survey,
+    _cli_health,
     _cli_artifacts,
     _cli_check,
     _cli_freeze,

@@ -9,6 +9,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
+from attrs import evolve
+
 from perdure.artifacts import ArtifactBackend, open_artifacts
 from perdure.machines import Definition, DefinitionError, Machine, Of, definition
 from perdure.stores import MemoryStore, Store, ThreadRow, Threads, open_store
@@ -66,6 +68,10 @@ class Runtime(Generic[X]):
     # --- running ----------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Runtime[X]:
+        await self._begin(None)
+        return self
+
+    async def _begin(self, on_stall: Callable[[str], None] | None) -> Worker:
         if self._stack is not None:
             raise RuntimeClosed("this runtime is running already: one `async with runtime:` at a time")
         async with AsyncExitStack() as stack:
@@ -79,12 +85,13 @@ class Runtime(Generic[X]):
                 self._options,
                 self._observers,
                 beside=self._beside(store),
+                on_stall=on_stall,
             )
             await worker.begin()
             stack.push_async_callback(worker.end)
             self._client = Client(store, artifacts, self._env, self.definitions, worker)
             self._stack = stack.pop_all()
-        return self
+        return worker
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -115,8 +122,16 @@ class Runtime(Generic[X]):
 
     def with_store(self, store: str | Store, /, *, observers: Sequence[Observer] = ()) -> Runtime[X]:
         """The same runtime on another store, with more observers."""
+        return self._changed(store=store, observers=observers)
+
+    def _changed(
+        self, *, store: str | Store | None = None, observers: Sequence[Observer] = (), **options: Any
+    ) -> Runtime[X]:
+        """The same runtime with what is given instead; None: as it is here."""
         other = copy(self)
-        other.store, other._observers = store, Observers([*self._observers.given, *observers])
+        other.store = self.store if store is None else store
+        other._observers = Observers([*self._observers.given, *observers])
+        other._options = evolve(self._options, **{k: v for k, v in options.items() if v is not None})
         other._stack = other._client = None
         return other
 

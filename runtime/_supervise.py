@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import anyio
 from attrs import define
@@ -26,6 +26,8 @@ class Loop:
     """When it died last, on the event loop's clock."""
     error: str = ""
     """What it died of."""
+    down: bool = False
+    """It has died and was not yet started again."""
 
 
 class Supervisor:
@@ -40,6 +42,15 @@ class Supervisor:
         """Run ``work``, which is to go on for as long as the worker lives, and again whenever it stops."""
         task = asyncio.get_running_loop().create_task(self._keep(name, work), name=f"perdure {name}")
         self.loops[name] = Loop(name=name, task=task)
+
+    def known(self) -> Sequence[Loop]:
+        """The loops, in the order in which they were begun; any thread may ask."""
+        return list(self.loops.values())
+
+    def runs(self, name: str) -> bool:
+        """Whether a loop goes on now."""
+        loop = self.loops.get(name)
+        return loop is not None and not loop.down and not loop.task.done()
 
     def drain(self) -> None:
         """From now on a loop that ends has ended."""
@@ -66,16 +77,18 @@ class Supervisor:
                 error = raised
             if self._draining:
                 return
-            self._note(name, error)
+            loop = self.loops[name]
+            self._note(loop, error)
             await anyio.sleep(RESTART_PAUSE)
+            loop.down = False
 
-    def _note(self, name: str, error: BaseException | None) -> None:
-        loop = self.loops[name]
+    def _note(self, loop: Loop, error: BaseException | None) -> None:
         loop.restarts += 1
+        loop.down = True
         loop.died_at = asyncio.get_running_loop().time()
         loop.error = "it ended" if error is None else f"{type(error).__name__}: {error}"
         logger.error(
-            "worker %s: the loop of %s died and is started again", self._worker, name, exc_info=error
+            "worker %s: the loop of %s died and is started again", self._worker, loop.name, exc_info=error
         )
 
 

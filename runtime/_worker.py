@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -17,6 +17,7 @@ from perdure.machines import Definition
 from perdure.stores import (
     Address,
     Claim,
+    Claimed,
     InboxRow,
     StaleClaim,
     Store,
@@ -74,7 +75,7 @@ class Worker:
         self.runs: dict[Address, Run] = {}
         self.draining = False
         self.claiming = Claiming(self, definitions, options)
-        self._supervisor = Supervisor(self.worker)
+        self.supervisor = Supervisor(self.worker)
         self._watching = Watching(store, self.worker, self.runs, options.poll.total_seconds())
         limit = options.stall_limit.total_seconds()
         self.watch = LoopWatch(self.worker, limit, self._describe, on_stall)
@@ -82,10 +83,12 @@ class Worker:
         """Opens the store a second time, where it can be."""
         self._watched = beside is not None or on_stall is not None
         self._definitions = definitions
-        self._options = options
+        self.options = options
         self._tasks: dict[asyncio.Task[Any], Run] = {}
         self._idle = asyncio.Event()
         self._idle.set()
+        self.released = 0
+        """Threads that were given up for others to go on with."""
         self._starts = 0
         """Threads that clients in this process are starting."""
         self._started = asyncio.Event()
@@ -103,7 +106,7 @@ class Worker:
             host=self._mark.host,
             pid=os.getpid(),
             lock=self._mark.path,
-            lease=micros(self._options.lease),
+            lease=micros(self.options.lease),
             started=now,
             beat=now,
         )
@@ -111,7 +114,7 @@ class Worker:
             self.store,
             self.clock,
             row,
-            self._options.lease,
+            self.options.lease,
             time=asyncio.get_running_loop().time,
             stalled=self.watch.stalled,
         )
@@ -142,19 +145,33 @@ class Worker:
         at_work = ", ".join(f"{run.definition.name} {run.address.thread_id!r}" for run in busy[:SOME])
         return f"{name}; handlers at work: {at_work or 'none'}"
 
+    @property
+    def machines(self) -> Sequence[str]:
+        """Names of what it can run."""
+        return list(self._definitions)
+
+    @property
+    def running(self) -> int:
+        """How many threads it runs now."""
+        return len(self.runs)
+
+    async def look_for_due(self) -> Claimed:
+        """Ask the store what is due, and claim nothing."""
+        return await self.claiming.look_for_due()
+
     def supervise(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run an inner loop for as long as this worker lives; see ``Supervisor.supervise``."""
-        self._supervisor.supervise(name, work)
+        self.supervisor.supervise(name, work)
 
     async def end(self) -> None:
         """Drain: no new claims, running steps go on until the grace ends, then calls are aborted."""
         self.draining = True
-        self._supervisor.drain()
+        self.supervisor.drain()
         self.claiming.wake()
         for run in self.runs.values():
             run.drain()
-        with anyio.move_on_after(self._options.grace.total_seconds()):
-            await self._supervisor.ended("claiming")  # what a claim on its way brings is given up again
+        with anyio.move_on_after(self.options.grace.total_seconds()):
+            await self.supervisor.ended("claiming")  # what a claim on its way brings is given up again
             await self._started.wait()  # and so is what a start brings
             await self._idle.wait()
         for run in self.runs.values():
@@ -162,7 +179,7 @@ class Worker:
         with anyio.move_on_after(ABORT_GRACE):
             await self._idle.wait()
         await cancel(self._tasks)
-        await self._supervisor.end()
+        await self.supervisor.end()
         with anyio.move_on_after(ABORT_GRACE):
             await until_known(self.claiming.let_go_of_unknown)
             await self.heartbeat.end()
@@ -231,6 +248,7 @@ class Worker:
 
     def changed(self, run: Run, change: Change) -> None:
         self.claiming.moved(run)
+        self.released += change == "drained"
         if change in ("waiting", "parked", "ended"):
             for watcher in self._watchers.get(run.address, ()):
                 watcher.set()
@@ -241,7 +259,7 @@ class Worker:
     def takes_new(self) -> bool:
         """Whether a thread started here may be run here at once."""
         alone = self.claiming.alone
-        return not self.draining and not alone and len(self.runs) < self._options.concurrency
+        return not self.draining and not alone and len(self.runs) < self.options.concurrency
 
     def be_unsure(self) -> None:
         """See ``Claiming.be_unsure``."""

@@ -88,8 +88,10 @@ if TYPE_CHECKING:
         SignalRefused,
         StartConflict,
         StepSeen,
+        Stop,
         Thread,
         UnknownMachine,
+        serve,
     )
     from perdure.stores import SignalConflict, StoreError, Threads
 
@@ -156,6 +158,7 @@ __all__ = [
     "State",
     "Step",
     "StepSeen",
+    "Stop",
     "StoreError",
     "Thread",
     "Threads",
@@ -176,6 +179,7 @@ __all__ = [
     "record",
     "replace",
     "runtime_owned",
+    "serve",
     "to_anthropic",
     "to_openai",
     "tool",
