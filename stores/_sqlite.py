@@ -174,11 +174,13 @@ class SQLiteStore:
     async def _close(self) -> None:
         with anyio.CancelScope(shield=True):
             writer, self._writer = self._writer, None
-            if writer is not None:
-                await writer.close()
             reads, self._reads = self._reads, None
-            if reads is not None:
-                await _shut(reads)
+            try:
+                if writer is not None:
+                    await writer.close()
+            finally:  # asyncio's own cancel goes through the shield, and a thread left keeps the process
+                if reads is not None:
+                    await _shut(reads)
 
 
 async def _open_prepared(path: str, read_only: bool) -> aiosqlite.Connection:

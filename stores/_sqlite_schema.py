@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Sequence
 
@@ -223,6 +224,7 @@ async def _migrate(db: aiosqlite.Connection, path: str, migrations: Sequence[Mig
         await db.execute(f"PRAGMA user_version = {len(migrations)}")
         await db.execute("COMMIT")
     except BaseException:
-        if db.in_transaction:
+        # Whoever is cancelled in its COMMIT comes here while that is still under way.
+        with contextlib.suppress(sqlite3.OperationalError):
             await db.execute("ROLLBACK")
         raise

@@ -9,6 +9,7 @@ report; the exit status is 1 where anything was lost, counted twice, or ended as
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import sys
 import tempfile
@@ -164,6 +165,7 @@ def main() -> int:
     parser.add_argument("--pause", type=float, nargs=2, default=(1.5, 4.0), metavar="SECONDS")
     parser.add_argument("--folder", type=Path, help="where the store, the ledger and the logs are left")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the workers are not left behind
     decided = plan(asked.seed, asked.seconds, asked.threads, tuple(asked.pause))
     with tempfile.TemporaryDirectory() as temporary:
         folder = asked.folder or Path(temporary)

@@ -74,7 +74,7 @@ def plan(seed: int, seconds: float, threads: int, pause: tuple[float, float]) ->
         seed=seed,
         seconds=seconds,
         threads=tuple(sorted(made, key=lambda each: each.at)),
-        hits=tuple(_hits(dice, 0.9 * seconds, pause)),
+        hits=tuple(_hits(dice, 0.95 * seconds, pause)),
     )
 
 
