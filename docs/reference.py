@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 OUT = ROOT / "docs" / "reference"
 
 DEFINING = {
-    "Machines": "Machine State anywhere Retry Fire Accept",
+    "Machines": "Machine State anywhere upcast Retry Fire Accept",
     "Events from outside": "Failure Cancellation Spent",
     "Data": "record present Append Merge Reducer replace Conversation Ephemeral ModelWritable runtime_owned "
     "Position Budget Cost",

@@ -58,6 +58,7 @@ from ._step import Namespace, Step, StepArtifacts, StepMemory
 from ._stored import ITEMS, Span
 from ._transcript import BadTranscript, from_openai, to_openai
 from ._transcript_anthropic import AnthropicMessages, from_anthropic, to_anthropic
+from ._versions import Upcaster, Upcasts, upcast
 
 __all__ = [
     "ABSENT",
@@ -122,6 +123,8 @@ __all__ = [
     "ToolCall",
     "Unknown",
     "Unreadable",
+    "Upcaster",
+    "Upcasts",
     "anywhere",
     "arguments",
     "choice_of",
@@ -142,4 +145,5 @@ __all__ = [
     "to_anthropic",
     "to_openai",
     "tool",
+    "upcast",
 ]

@@ -14,6 +14,7 @@ from ._codec import Codec
 from ._errors import DefinitionError
 from ._parts import Parts
 from ._states import After, OnFailure, Retry, State
+from ._versions import VersionMarks, check_marks
 
 _ZERO = timedelta(0)
 _LONGEST = timedelta(days=365_000)
@@ -240,20 +241,19 @@ def _listed(label: str, declared: AnyCall) -> Read[Any, ..., Any] | Effect[Any, 
     )
 
 
-def check_identity(label: str, name: object, version: object) -> None:
+def check_identity(label: str, name: object, marks: VersionMarks) -> None:
     if not isinstance(name, str) or not name:
         raise DefinitionError(f"{label}: name= takes the name under which the store knows it, not {name!r}")
-    if not _whole(version):
-        raise DefinitionError(f"{label}: version= takes a whole number from 1 on, not {version!r}")
+    check_marks(label, marks)
 
 
 def check_abstract(
-    label: str, *, name: str | None, version: int, calls: Sequence[AnyCall], at_once: int | None
+    label: str, *, name: str | None, marks: VersionMarks, calls: Sequence[AnyCall], at_once: int | None
 ) -> None:
     """A base that does not run itself: the store never sees it."""
-    if name is not None or version != 1 or at_once is not None:
+    if name is not None or marks != VersionMarks() or at_once is not None:
         raise DefinitionError(
             f"{label}: it is abstract, and the store never sees it; give name=, version= and at_once= to the "
-            "machines that are made of it"
+            "machines that are made of it, and what is said of older versions with them"
         )
     check_calls(label, calls)

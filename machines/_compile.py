@@ -20,6 +20,7 @@ from ._parts import Parts, collect
 from ._plan import Definition, EventPlan, FailurePlan, HandlerPlan, Row, StatePlan, TimeoutPlan
 from ._states import After, Event, Guard, Kind, OnFailure, Retry, State
 from ._table import Rows, compiled
+from ._versions import Upcasts, VersionMarks, check_removed_calls, old_events, old_states, upcasts_of
 
 if TYPE_CHECKING:
     from ._machine import Machine
@@ -30,13 +31,14 @@ def compile_machine(
     root: type[Any],
     *,
     name: str | None,
-    version: int,
+    marks: VersionMarks,
     calls: Sequence[Declared[Any, ..., Any]],
     at_once: int | None,
 ) -> Definition:
     """Check the class and compile it. Raises ``DefinitionError``."""
     parts = collect(machine, root)
-    check_identity(parts.label, parts.label if name is None else name, version)
+    name = parts.label if name is None else name
+    check_identity(parts.label, name, marks)
     check_count(parts.label, "at_once", at_once)
     initial = check_states(parts)
     check_events(parts)
@@ -48,19 +50,30 @@ def compile_machine(
     check_rows(parts, arrows, rows, table.entered[initial])
     check_methods(parts, rows, data)
     check_budget(parts, data.budget)
+    events = {event: _event(parts, event, doc, machine()) for event, doc in event_docs(parts).items()}
+    known = check_calls(parts.label, calls)
+    check_removed_calls(parts.label, marks.removed_calls, known)
+    state_names, event_names = old_states(parts), old_events(parts, marks.removed_events)
+    upcasts = upcasts_of(parts, name, marks, machine(), known)
     return Definition(
-        name=parts.label if name is None else name,
-        version=version,
-        hash=_hash(parts, rows, data),
+        name=name,
+        version=marks.version,
+        hash=_hash([*_shape(parts, rows, data, events), *_older(marks, state_names, event_names, upcasts)]),
         machine=machine,
         data=data,
         initial=table.entered[initial],
         states={name: _state(parts, name, rows[name], machine()) for name in rows},
         composites={name: leaf for name, leaf in table.entered.items() if name not in rows},
-        events={event: _event(parts, event, doc, machine()) for event, doc in event_docs(parts).items()},
-        calls=check_calls(parts.label, calls),
+        events=events,
+        calls=known,
         budget=data.budget,
         at_once=at_once,
+        oldest=marks.oldest,
+        state_names=state_names,
+        event_names=event_names,
+        removed_events=frozenset(marks.removed_events),
+        removed_calls=frozenset(marks.removed_calls),
+        upcasts=upcasts,
     )
 
 
@@ -151,19 +164,36 @@ def _event(parts: Parts, name: str, doc: str, machine: Machine[Any, Any]) -> Eve
     )
 
 
-def _hash(parts: Parts, leaves: Mapping[str, Rows], data: DataPlan[Any]) -> str:
+def _hash(shape: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(shape).encode()).hexdigest()[:16]
+
+
+def _older(
+    marks: VersionMarks, states: Mapping[str, str], events: Mapping[str, str], upcasts: Upcasts
+) -> list[Any]:
+    of = [("", upcasts.of_data), *sorted(upcasts.of_events.items()), *sorted(upcasts.of_calls.items())]
+    return [
+        marks.oldest,
+        [sorted(marks.removed_events), sorted(marks.removed_calls)],
+        [sorted(states.items()), sorted(events.items())],
+        [[name, sorted(steps)] for name, steps in of],
+    ]
+
+
+def _shape(
+    parts: Parts, leaves: Mapping[str, Rows], data: DataPlan[Any], events: Mapping[str, EventPlan]
+) -> list[Any]:
     rows = [row for events in leaves.values() for found in events.values() for row in found]
-    shape = [
+    return [
         sorted([state.dotted, state.initial, state.final] for state in parts.states.values()),
         # Sorted by state and event alone: the order of candidates counts.
         [
             [row.event, row.source, row.dest, row.scope, row.guard_name or ""]
             for row in sorted(rows, key=lambda row: (row.source, row.event))
         ],
-        [[name, event.kind] for name, event in sorted(parts.events.items())],
+        [[name, event.kind, _type(event.payload)] for name, event in sorted(events.items())],
         [[field.name, field.kind, _type(field.codec)] for _, field in sorted(data.fields.items())],
     ]
-    return hashlib.sha256(json.dumps(shape).encode()).hexdigest()[:16]
 
 
 def _type(made: Any) -> str:

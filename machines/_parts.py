@@ -10,6 +10,7 @@ import attrs
 
 from ._errors import DefinitionError
 from ._states import HANDLES, RECEIVES, Event, Incoming, State
+from ._versions import UPCASTS, UpcastMark
 
 if TYPE_CHECKING:
     from ._machine import Machine
@@ -26,8 +27,8 @@ def _leaves(parts: Parts) -> Mapping[str, State]:
 class Parts:
     """A machine's declarations by name, a subclass's over its bases', before anything is checked or compiled.
 
-    ``handlers`` and ``receivers`` hold what each marked method was declared for; ``lineage`` is the class
-    and its bases, the outermost base first.
+    ``handlers``, ``receivers`` and ``upcasts`` hold what each marked method was declared for; ``lineage`` is
+    the class and its bases, the outermost base first.
     """
 
     label: str
@@ -38,6 +39,7 @@ class Parts:
     events: Mapping[str, Event]
     handlers: Mapping[str, tuple[State, ...]]
     receivers: Mapping[str, tuple[Incoming[Any], ...]]
+    upcasts: Mapping[str, tuple[UpcastMark, ...]]
     leaves: Mapping[str, State] = attrs.field(init=False, default=attrs.Factory(_leaves, takes_self=True))
     """The states that a thread can be in, by their dotted names: those that hold no others."""
 
@@ -82,6 +84,7 @@ def collect(machine: type[Machine[Any, Any]], root: type[Any]) -> Parts:
         events={name: value for name, value in members.items() if isinstance(value, Event)},
         handlers=_marked(lineage, HANDLES),
         receivers=_marked(lineage, RECEIVES),
+        upcasts=_marked(lineage, UPCASTS),
     )
     _refuse_init(lineage, label)
     _check_names(parts, lineage)

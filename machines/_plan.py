@@ -13,6 +13,7 @@ from ._codec import Codec
 from ._data import DataPlan
 from ._errors import DefinitionError
 from ._states import Accept, Fire, Kind, Retry
+from ._versions import Upcasts
 
 if TYPE_CHECKING:
     from ._machine import Machine
@@ -100,11 +101,15 @@ class EventPlan:
 
 @attrs.frozen(kw_only=True)
 class Definition:
-    """A machine, whole. ``hash`` changes with states, rows, event kinds and the names and types of fields;
+    """A machine, whole. ``hash`` changes with states, rows, events with the types of their payloads, the
+    names and types of fields, and what is declared of older versions;
     ``states`` holds those that a thread can be in, ``composites`` those around them, each with the state that
     entering it leads to; ``calls`` finds a declared call by its name and by every
     name that it had before; ``budget`` names the data field that holds the thread's limits;
-    ``at_once``: how many of its threads run at once over all workers (None: as many as there are)."""
+    ``at_once``: how many of its threads run at once over all workers (None: as many as there are).
+
+    ``oldest`` is the oldest version whose records it reads, ``state_names`` and ``event_names`` have today's
+    name of each that had another, and ``upcasts`` brings older values to today's."""
 
     name: str
     version: int
@@ -117,7 +122,21 @@ class Definition:
     events: Mapping[str, EventPlan]
     calls: Mapping[str, Declared[Any, ..., Any]]
     budget: str | None
+    oldest: int
+    state_names: Mapping[str, str]
+    event_names: Mapping[str, str]
+    removed_events: frozenset[str]
+    removed_calls: frozenset[str]
+    upcasts: Upcasts
     at_once: int | None = None
+
+    def state_of(self, stored: str) -> StatePlan | None:
+        """The state that a record names, under whichever of its names; None: there is none."""
+        return self.states.get(self.state_names.get(stored, stored))
+
+    def event_of(self, stored: str) -> EventPlan | None:
+        """The event that a record names, under whichever of its names; None: there is none any more."""
+        return self.events.get(self.event_names.get(stored, stored))
 
 
 def is_in(state: str, other: str) -> bool:

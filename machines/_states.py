@@ -200,7 +200,8 @@ class State(_Named):
     entered here (exactly one of the outermost states, and one of each composite's). ``final``: threads end
     here. ``retry``: how often the handler is tried. ``deadline``: bounds one attempt. ``interruptible``: a
     signal or timeout need not wait for the handler. A state without a handler is one where the thread waits
-    for an event.
+    for an event. ``renamed``: names under which older records hold it, or a state that it takes the place of;
+    dotted where that one stood in another, and of a composite for all states in it.
     """
 
     def __init__(
@@ -212,6 +213,7 @@ class State(_Named):
         retry: Retry | None = None,
         deadline: timedelta | None = None,
         interruptible: bool = False,
+        renamed: Sequence[str] = (),
     ) -> None:
         super().__init__()
         if parent is not None and not isinstance(parent, State):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -222,6 +224,7 @@ class State(_Named):
         self.retry = retry
         self.deadline = deadline
         self.interruptible = interruptible
+        self.renamed = renamed
 
     @property
     def dotted(self) -> str:
@@ -269,6 +272,13 @@ class Event(_Named):
     def __init__(self, arrows: Sequence[Arrow]) -> None:
         super().__init__()
         self.arrows = tuple(arrows)
+        self.old_names: tuple[str, ...] = ()
+
+    def renamed(self, *names: str) -> Self:
+        """The same event, which older records hold under these names. It stands behind all else that is said
+        of the event: ``review.to(done).on_signal(Approval).renamed("accept")``."""
+        self.old_names = names
+        return self
 
 
 class Transition(Event):
@@ -283,7 +293,16 @@ class Transition(Event):
                 f"`|` joins transitions, not {other!r}: say what brings them behind the whole, as in "
                 "(a.to(c) | b.to(c)).on_signal()"
             )
-        return Transition(self.arrows + other.arrows)
+        return Transition(self._unnamed() + other._unnamed())
+
+    def _unnamed(self) -> tuple[Arrow, ...]:
+        """The arrows, for another event that would not know this one's older names."""
+        if self.old_names:
+            raise DefinitionError(
+                f"renamed{self.old_names!r} stands behind all else that is said of an event, as in "
+                "a.to(b).on_signal().renamed('old')"
+            )
+        return self.arrows
 
     @overload
     def on_signal(self, /) -> OnSignal[None]: ...
@@ -291,17 +310,17 @@ class Transition(Event):
     def on_signal(self, payload: type[T], /) -> OnSignal[T]: ...
     def on_signal(self, payload: type[Any] | None = None, /) -> OnSignal[Any]:
         """The same transition, moved from outside by a signal with a payload of this type (or none)."""
-        return OnSignal(self.arrows, payload)
+        return OnSignal(self._unnamed(), payload)
 
     def after(self, delay: timedelta, /) -> After:
         """The same transition, moved by the clock ``delay`` after the source state was entered. From a
         composite (or from ``anywhere``) it counts on while the thread moves between the states in it."""
-        return After(self.arrows, delay)
+        return After(self._unnamed(), delay)
 
     def on_failure(self, *errors: type[BaseException]) -> OnFailure:
         """The same transition, taken when the attempts of the source state are used up and the last one
         raised one of ``errors`` (any error where none is named)."""
-        return OnFailure(self.arrows, errors)
+        return OnFailure(self._unnamed(), errors)
 
     @overload
     def on_choice(self, /) -> OnChoice[None]: ...
@@ -310,16 +329,16 @@ class Transition(Event):
     def on_choice(self, payload: type[Any] | None = None, /) -> OnChoice[Any]:
         """The same transition, one that a model may propose, with arguments of this type (or none): it is
         among ``step.choices()``, and ``step.decide`` makes the ``Fire`` of it that a handler returns."""
-        return OnChoice(self.arrows, payload)
+        return OnChoice(self._unnamed(), payload)
 
     def on_cancel(self) -> OnCancel:
         """The same transition, taken when the thread is cancelled in the source state."""
-        return OnCancel(self.arrows, Cancellation)
+        return OnCancel(self._unnamed(), Cancellation)
 
     def on_budget(self) -> OnBudget:
         """The same transition, taken in place of the source state's handler when a limit of the data's
         budget is reached."""
-        return OnBudget(self.arrows, Spent)
+        return OnBudget(self._unnamed(), Spent)
 
     @overload
     def __get__(self, instance: None, owner: type[Any], /) -> Self: ...

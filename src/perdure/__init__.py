@@ -66,6 +66,7 @@ if TYPE_CHECKING:
         to_anthropic,
         to_openai,
         tool,
+        upcast,
     )
     from perdure.runtime import (
         AttemptTimedOut,
@@ -183,6 +184,7 @@ __all__ = [
     "to_anthropic",
     "to_openai",
     "tool",
+    "upcast",
 ]
 
 _FOLDERS = ("machines", "runtime", "stores", "artifacts")

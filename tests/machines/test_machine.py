@@ -1,6 +1,7 @@
 """A machine class as it is written, and what the engine reads of it."""
 
 import inspect
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -400,7 +401,7 @@ class TestTheHash:
             subprocess.run(
                 [sys.executable, "-c", code],
                 cwd=__file__.rpartition("/")[0],
-                env={"PYTHONHASHSEED": seed},
+                env={**os.environ, "PYTHONHASHSEED": seed},
                 capture_output=True,
                 text=True,
                 check=True,
@@ -537,6 +538,8 @@ PUBLIC = {
     "ToolCall",
     "Unknown",
     "Unreadable",
+    "Upcaster",
+    "Upcasts",
     "anywhere",
     "arguments",
     "choice_of",
@@ -557,4 +560,5 @@ PUBLIC = {
     "to_anthropic",
     "to_openai",
     "tool",
+    "upcast",
 }
