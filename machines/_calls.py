@@ -246,6 +246,12 @@ class Effect(_Function[X_contra, P, R_co]):
         """The function that asks the world whether the effect happened: ``(call, **arguments)``."""
         return None if self._lookup is None else self._lookup.fn
 
+    @property
+    def key_name(self) -> str:
+        """Under which explicit keys are kept: the first name that it had, so that a new name of the effect
+        makes no new action of an old key."""
+        return self.renamed[0] if self.renamed else self.name
+
     def keyed(self, key: str, /) -> Keyed[X_contra, P, R_co]:
         """This effect under an explicit key, which names one action in the whole workspace."""
         if not _is_text(key):
@@ -374,8 +380,8 @@ def effect(
     doing it twice is harmless, late arrivals are not. ``not_done``: errors that mean it did not happen, and
     will not. ``deadline``: how long one issue may take. ``settle``: how long after its client is gone a
     request may still act. ``key_retention``: how long an explicit key outlives the journal. ``renamed``:
-    names under which older records hold it. ``limit``: each issue waits for its turn there, before its intent
-    is written.
+    names under which older records hold it, the first one first: explicit keys stay with that one. ``limit``:
+    each issue waits for its turn there, before its intent is written.
     """
 
     def declare(fn: Callable[..., Async[Any]], /) -> Effect[Any, ..., Any]:

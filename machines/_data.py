@@ -84,6 +84,7 @@ class DataPlan(Generic[D]):
         plans = self.fields.values()
         self._given = tuple(plan.name for plan in plans if plan.kind not in ("owned", "ephemeral"))
         self._take: Callable[[D], tuple[Any, ...]] = _taker(self._given)
+        self._appended = tuple(plan.name for plan in plans if plan.kind == "append")
         self._ephemeral = tuple(plan.name for plan in plans if plan.kind == "ephemeral")
         self.budget = next((plan.name for plan in plans if plan.is_budget), None)
         self._costs = tuple(plan.name for plan in plans if plan.is_cost)
@@ -128,6 +129,11 @@ class DataPlan(Generic[D]):
         ``NotStorable`` names the field whose new value cannot be stored.
         """
         changes = _Changes()
+        for name in self._appended:
+            if name not in positions and (items := getattr(data, name)):
+                # An upcaster has changed them: they lie nowhere yet.
+                changes.items[name] = [self._codec(name).snapshot(item) for item in items]
+                changes.replaced.add(name)
         for lane, update in updates:
             for name, value in update.items():
                 self._update(self._field(lane, name), lane, value, data, changes)
@@ -153,12 +159,15 @@ class DataPlan(Generic[D]):
         items: Sequence[tuple[int, bytes]],
         messages: Sequence[bytes],
         owned: Mapping[str, object],
+        upcast: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> Loaded[D]:
         """Data from a snapshot, the deltas after it with their log positions, and the rows of items.
 
-        ``Unreadable`` names the field that is not declared any more, is missing, or does not fit its type.
+        ``upcast`` is given the plain JSON values by field, where an older version of the machine wrote them;
+        items that it changes lie nowhere, and the next ``merge`` writes them again. ``Unreadable`` names the
+        field that is not declared any more, is missing, or does not fit its type.
         """
-        stored = Stored(self.fields, self.where)
+        stored = Stored(self.where)
         for name, raw in base.items():
             if name == ITEMS:
                 stored.take_spans(raw)
@@ -167,10 +176,16 @@ class DataPlan(Generic[D]):
         for n, delta in deltas:
             for name, change in delta.items():
                 stored.take_change(n, name, change)
+        if upcast is None:
+            stored.check_kinds(self.fields)
+        stored.take_items(items)
+        if upcast is not None:
+            stored.bring_over(self.fields, upcast)
+            stored.check_kinds(self.fields)
         values = {
             name: self._codec(name).decode(raw, f"{self.where}.{name}") for name, raw in stored.raws.items()
         }
-        for name, raws in stored.items(items).items():
+        for name, raws in stored.lists.items():
             values[name] = self._decode_all(name, raws[-(self.fields[name].keep or len(raws)) :])
         missing: list[str] = []
         for name, plan in self.fields.items():

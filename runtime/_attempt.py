@@ -304,7 +304,7 @@ class Attempt:
         while True:
             salt = visit.env.token(16)
             write = KeyWrite(
-                effect=effect.name,
+                effect=effect.key_name,
                 key=call.explicit,
                 action="claim",
                 arguments=digest(salt, call.signature[2]),

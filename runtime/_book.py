@@ -160,7 +160,7 @@ class Book:
         self.artifacts: set[str] = set()
         self.conflicts = 0
         self.given_away: dict[Signature, set[int]] = {}
-        """Occurrence numbers whose keys went with effects that were adopted as other calls."""
+        """Occurrence numbers whose keys went with effects that are other calls now: adopted, or upcast."""
         self._reads_by: dict[tuple[Signature, int], ReadRecord] = {}
         self._effects_by: dict[tuple[Signature, int], EffectRecord] = {}
 
@@ -184,6 +184,11 @@ class Book:
     def of(self, lanes: str) -> Iterator[EffectRecord]:
         """Effects of one handler and its strands."""
         return (e for e in self.effects.values() if family(e.lane) == lanes)
+
+    def set_aside(self, calls: Iterable[str]) -> None:
+        """No call of today's code matches effects of these names."""
+        for record in self.effects.values():
+            record.set_aside = record.set_aside or record.call in calls
 
     def allot(self) -> int:
         """The next record's id: ids follow the order of recording."""
@@ -233,10 +238,17 @@ class Book:
         record.outcome, record.value, record.adopted = "done", bytes(e["value"]), True
 
     def _new_effect(self, e: Entry) -> EffectRecord:
+        signature, occurrence = self._signature(e), e["occ"]
+        if (
+            "was" in e
+        ):  # an upcaster changed its arguments, and its key goes with those that it was issued with
+            self.given_away.setdefault((*signature[:2], bytes(e["was"])), set()).add(e["wire"])
+            while (signature, occurrence) in self._effects_by:
+                occurrence += 1
         record = EffectRecord(
             id=e["id"],
-            signature=self._signature(e),
-            occurrence=e["occ"],
+            signature=signature,
+            occurrence=occurrence,
             wire=e["wire"],
             key=e["key"],
             explicit=e.get("explicit"),

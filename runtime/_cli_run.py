@@ -203,7 +203,7 @@ class Progress:
             self._status.update(Text(safe(f"{state}  {doing}")))  # a plain string would be read as markup
 
     def _waits(self, state: str, status: str) -> None:
-        known = self._plan.states.get(state)
+        known = self._plan.state_of(state)
         if status == "waiting" and known is not None and known.waiting:
             awaited = [*known.signals, *(each.event for each in known.timeouts)]
             self.say(

@@ -123,7 +123,7 @@ def _signals_json(inbox: Sequence[InboxRow]) -> list[dict[str, Any]]:
 
 
 def _events(plan: Definition, state: str) -> list[dict[str, Any]]:
-    known = plan.states.get(state)
+    known = plan.state_of(state)
     if known is None:
         return []
     due: dict[str, timedelta] = {each.event: each.after for each in known.timeouts}

@@ -33,9 +33,9 @@ from perdure.stores import Signal as StoredSignal
 
 from ._cancel import cancel, terminate
 from ._client_memory import ClientMemory
-from ._context import micros, moment
+from ._context import micros
 from ._env import Env
-from ._errors import Parked, SignalRefused, StartConflict, UnknownMachine
+from ._errors import Parked, SignalRefused, UnknownMachine
 from ._journal import Body, encode_body, log_row
 from ._keys import digest
 from ._ledger import side_digest
@@ -53,6 +53,7 @@ from ._operate import Resolution, resolve, retry
 from ._progress import Progress, conversation_field, owned_values
 from ._reliable import released, until_known
 from ._reserved import RESERVED
+from ._starts import check_same, identity_of
 from ._stored_data import stored_data
 from ._uploads import DEFAULT_PRINCIPAL, DEFAULT_WORKSPACE, Uploads
 from ._worker import Worker
@@ -252,7 +253,7 @@ class Client:
             start, progress = self._prepare(plan, address, data, principal, session or thread_id)
             started = await self._send(start)
             if not started.created:
-                _same_start(started.thread, start)
+                await check_same(self.store, plan, started.thread, start)
             elif self._worker is not None and _is_still_ours(started.thread, start):
                 await self._take(self._worker, started, start, progress)
         self.nudge()
@@ -298,7 +299,6 @@ class Client:
         body = Body(dest=plan.initial, base=base, version=plan.version, due=due, side=side_digest(parts))
         payload, incarnation = encode_body(body), self.env.token(16)
         claims = self._worker is not None and self._worker.takes_new and not state.waiting
-        identity = encode_body(Body(base=base, side=side_digest(parts)))
         start = Start(
             address=address,
             incarnation=incarnation,
@@ -319,7 +319,7 @@ class Client:
             session=session,
             principal=principal,
             parent=None,
-            started=digest(plan.name, identity),
+            started=identity_of(plan, merged),
             owner=self._worker.worker if claims and self._worker is not None else None,
         )
         progress = Progress(
@@ -329,6 +329,7 @@ class Client:
             base_size=len(payload),
             since_base=0,
             due=due,
+            version=plan.version,
         )
         return start, progress
 
@@ -428,7 +429,7 @@ def _is_over(row: ThreadRow) -> bool:
 
 
 def _waits(row: ThreadRow, plan: Definition, now: Micros) -> bool:
-    standing, state = row.standing, plan.states.get(row.standing.state)
+    standing, state = row.standing, plan.state_of(row.standing.state)
     idle = state is None or state.waiting
     return standing.status == "waiting" and idle and (standing.wake is None or standing.wake > now)
 
@@ -456,14 +457,4 @@ def _same_machine(thread: ThreadRow, plan: Definition) -> None:
         raise UnknownMachine(
             f"thread {thread.address.thread_id!r} is of machine {thread.machine!r}, not {plan.name!r}: "
             "take a handle for its own machine"
-        )
-
-
-def _same_start(thread: ThreadRow, start: Start) -> None:
-    if thread.machine != start.machine or thread.started != start.started:
-        created = moment(thread.created).isoformat(timespec="seconds")
-        raise StartConflict(
-            f"thread {start.address.thread_id!r} in workspace {start.address.workspace!r} was started "
-            f"at {created} with machine {thread.machine!r} and other data: choose another thread_id, "
-            "or start it with what it has"
         )

@@ -181,7 +181,7 @@ async def _code(store: Store, definitions: Mapping[str, Definition]) -> list[Che
         elif standing.version > plan.version:
             key = f"{row.machine} version {standing.version}, and this code is {plan.version}"
             newer[key] = newer.get(key, 0) + 1
-        elif standing.state not in plan.states:
+        elif plan.state_of(standing.state) is None:
             lost[f"{row.machine}.{standing.state}"] = lost.get(f"{row.machine}.{standing.state}", 0) + 1
     checks = [
         _judged(

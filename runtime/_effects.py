@@ -152,7 +152,7 @@ class EffectWork:
         entry: Entry = {"k": "not_done", "id": record.id, "error": error, "at": self.visit.env.now()}
         if absent:
             entry["absent"] = True
-        self.visit.note_behind(entry, key_freed(record))
+        self.visit.note_behind(entry, key_freed(record, self.effect.key_name))
 
     # --- doubt ------------------------------------------------------------------------------------
 
@@ -308,15 +308,15 @@ def key_outcome(
         return None
     expires = now + micros(effect.key_retention)
     return KeyWrite(
-        effect=record.call, key=record.explicit, action="outcome", outcome=outcome, expires=expires
+        effect=effect.key_name, key=record.explicit, action="outcome", outcome=outcome, expires=expires
     )
 
 
-def key_freed(record: EffectRecord) -> KeyWrite | None:
-    """What it does to an explicit key that the effect was not done."""
+def key_freed(record: EffectRecord, key_name: str) -> KeyWrite | None:
+    """What it does to an explicit key, which is kept under that name, that the effect was not done."""
     if record.explicit is None:
         return None
-    return KeyWrite(effect=record.call, key=record.explicit, action="free")
+    return KeyWrite(effect=key_name, key=record.explicit, action="free")
 
 
 async def settle_doubts(visit: Visit) -> None:
@@ -332,7 +332,8 @@ async def settle_unasked(visit: Visit, record: EffectRecord) -> None:
         raise Parking(
             "in doubt",
             f"effect {record.call} with key {record.key} is in doubt, and {visit.definition.name} lists no "
-            f"effect of that name: list it in calls=, or give its new name renamed=({record.call!r},)",
+            f"effect of that name: list it in calls=, give its new name renamed=({record.call!r},), or say "
+            f"what became of it with `perdure resolve {visit.row.address.thread_id} --runtime MODULE:NAME`",
             {"id": record.id, "call": record.call, "key": record.key},
         )
     try:

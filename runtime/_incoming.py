@@ -16,6 +16,7 @@ from ._journal import Entry
 from ._progress import Progress
 from ._reserved import CANCEL, ends_on_cancel, words_of
 from ._transition import accepts
+from ._versions import signal_event, signal_payload
 from ._visit import received
 
 LATE = 1_000_000
@@ -65,10 +66,11 @@ def first_accepted(
     """The first message that the state accepts."""
     for row in pending:
         taken: Incoming | None = None
-        if row.event == CANCEL:
+        event = signal_event(visit.definition, row, visit.where)
+        if event == CANCEL:
             taken = _cancelled(visit, progress, row)
-        elif every and row.event in visit.state.signals:
-            taken = _signalled(visit, progress, row)
+        elif every and event in visit.state.signals:
+            taken = _signalled(visit, progress, event, row)
         if taken is not None:
             return taken
     return None
@@ -80,11 +82,9 @@ def _cancelled(visit: Visit, progress: Progress, row: InboxRow) -> Incoming | No
     return _first_of(visit, progress, visit.state.cancels, words_of(row), row)
 
 
-def _signalled(visit: Visit, progress: Progress, row: InboxRow) -> Incoming | None:
-    plan = visit.definition.events[row.event]
-    where = f"{visit.where}: signal {row.id!r}"
-    payload = None if plan.payload is None else plan.payload.decode(row.payload, where)
-    return _first_of(visit, progress, (row.event,), payload, row)
+def _signalled(visit: Visit, progress: Progress, event: str, row: InboxRow) -> Incoming | None:
+    payload = signal_payload(visit.definition, event, row, progress.version, visit.where)
+    return _first_of(visit, progress, (event,), payload, row)
 
 
 def _first_of(

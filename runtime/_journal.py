@@ -36,7 +36,8 @@ class Body:
     base: Mapping[str, Any] | None = None
     """A whole snapshot of the data, or None."""
     version: int | None = None
-    """With a snapshot: the machine's version whose data this one and the deltas after it hold."""
+    """With a snapshot: the machine's version whose data this one and the deltas after it hold. Without one:
+    that which wrote these entries, where it is not the checkpoint's."""
     due: Mapping[str, Micros] = field(factory=dict[str, Micros])
     """When each timeout of the visit that begins here is due."""
     side: str | None = None

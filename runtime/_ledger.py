@@ -14,6 +14,7 @@ import msgspec
 from attrs import evolve, field, frozen
 from typing_extensions import Unpack
 
+from perdure.machines import Definition
 from perdure.stores import (
     ArtifactRow,
     Commit,
@@ -72,10 +73,20 @@ class Ledger:
     """Writes one thread's journal under one claim. ``StaleClaim`` from any method ends the claim."""
 
     def __init__(
-        self, store: Store, env: Env, row: ThreadRow, worker: str, observers: Observers | None = None
+        self,
+        store: Store,
+        env: Env,
+        row: ThreadRow,
+        worker: str,
+        observers: Observers | None = None,
+        code: Definition | None = None,
     ) -> None:
         self.store = store
         self.observers = observers
+        self.code = code
+        """The machine by which it is written; None: what is written is in no machine's words."""
+        self.checkpoint_version = row.standing.version
+        """Of the machine that wrote the checkpoint."""
         self.env = env
         self.worker = worker
         self.row = row
@@ -174,7 +185,8 @@ class Ledger:
             await self._write(
                 end.kind, end.body, end.entries, end.standing, release=end.release, at=end.at, **end.parts
             )
-            self.standing = end.standing
+            if end.body.version is not None:
+                self.checkpoint_version = end.body.version
 
     async def _write(
         self,
@@ -189,6 +201,8 @@ class Ledger:
     ) -> None:
         if self.lost:
             raise StaleClaim(f"thread {self.row.address.thread_id!r}: the claim was lost")
+        if kind in ("record", "resolve") and self.code is not None:
+            standing, body = self._signed(self.code, standing, body)
         riding, keys = self._pending[: self._riding], tuple(self._keys)
         if keys:
             parts["keys"] = (*parts.get("keys", ()), *keys)
@@ -203,6 +217,16 @@ class Ledger:
             self.observers.tell(said)
         self._head = commit.log.head
         self.n += 1
+        self.standing = standing
+
+    def _signed(self, code: Definition, standing: Standing, body: Body) -> tuple[Standing, Body]:
+        """An older version must not meet what this one records; the entries say who wrote them, where that is
+        not the checkpoint's version."""
+        if code.version != self.checkpoint_version:
+            body = evolve(body, version=code.version)
+        if code.version > standing.version:
+            standing = evolve(standing, version=code.version, definition=code.hash)
+        return standing, body
 
     def _commit(
         self, kind: LogKind, payload: bytes, standing: Standing, *, release: bool, at: Micros, parts: Parts

@@ -267,6 +267,7 @@ async def why(
     ``gone``: whether a worker's process is known to have ended.
     """
     standing = row.standing
+    newer = definition is not None and standing.version > definition.version
     thread = f"thread {row.address.thread_id!r} of {row.machine}"
     where = f"{thread} is in state {standing.state!r} at seq {standing.seq}"
     if standing.status == "parked":
@@ -282,17 +283,19 @@ async def why(
         lines += _asked_to_end(False, await pending_signals(store, row.address))
     elif definition is None:
         lines = [await _without_code(store, row, where)]
-    elif row.standing.version > definition.version:
-        lines = [f"{where}: needs version >= {row.standing.version}, and this code is {definition.version}."]
+    elif newer:
+        lines = [f"{where}: {standing.status}."]
     elif standing.status == "waiting":
         lines = [await _waits(store, definition, row, where, now)]
     else:
         lines = [f"{where}: runnable, and no worker has claimed it yet."]
+    if definition is not None and newer and standing.status != "ended":
+        lines.append(f"It needs version >= {standing.version}, and this code is {definition.version}.")
     return " ".join([*lines, *await _doubts(store, row, now)])
 
 
 async def _waits(store: Store, definition: Definition, row: ThreadRow, where: str, now: int) -> str:
-    state = definition.states.get(row.standing.state)
+    state = definition.state_of(row.standing.state)
     parts: list[str] = []
     if state is not None and state.signals:
         parts.append(f"for a signal ({', '.join(state.signals)})")
@@ -326,6 +329,7 @@ def _held(definition: Definition, state: StatePlan | None, pending: Sequence[Inb
 def _guarded(definition: Definition, state: StatePlan) -> dict[str, list[bool]]:
     """By message: whether each row that it may take from this state has a guard."""
     found = {event: [row.guard is not None for row in state.rows[event]] for event in state.signals}
+    found |= {old: found[name] for old, name in definition.event_names.items() if name in found}
     cancels = [row.guard is not None for event in state.cancels for row in state.rows[event]]
     return {**found, TERMINATE: [False], CANCEL: [False] if ends_on_cancel(definition) else cancels}
 

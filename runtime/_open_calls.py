@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from attrs import define, field
 
-from perdure.machines import Effect, NotDone
+from perdure.machines import Effect, NotDone, Unreadable
 from perdure.stores import MemoryMoved, Micros, StaleClaim
 
 from ._book import EffectRecord, ReadRecord, Signature, action_entry
@@ -65,6 +65,20 @@ class OpenCall:
     async def _run(self) -> Any:
         raise NotImplementedError
 
+    async def told(self, decode: Callable[[bytes], Any], recorded: bytes) -> Any:
+        """A recorded answer. One that does not fit its declared type any more parks the thread: asking again
+        would pay twice, and the handler could only guess."""
+        try:
+            return decode(recorded)
+        except Unreadable as error:
+            visit = self.attempt.visit
+            note = (
+                f"{error}; it was recorded in the visit that began at seq {visit.seq} (call "
+                f"{self.occurrence + 1} of its kind): let the type of the result read both"
+            )
+            self.attempt.stop(MustPark(Parking("unreadable", note)))
+            return await asyncio.get_running_loop().create_future()
+
     def answered(self) -> None:
         """The handler has its answer."""
         self.finished = True
@@ -89,7 +103,7 @@ class OpenRead(OpenCall):
         try:
             served = self._served()
             if served is not None:
-                value, encoded = self.decode(served), served
+                value, encoded = await self.told(self.decode, served), served
             else:
                 encoded, value = await self.perform()
                 self._recorded(encoded)
@@ -171,7 +185,8 @@ class OpenEffect(OpenCall):
         if self.used is not None:
             self.used(record.value)
         visit = self.attempt.visit
-        return self.effect.result.decode(record.value, f"{visit.where}: {self.effect.label}: recorded result")
+        where = f"{visit.where}: {self.effect.label}: recorded result"
+        return await self.told(lambda value: self.effect.result.decode(value, where), record.value)
 
     async def _complete(self) -> EffectRecord | None:
         """None where the attempt has to stop instead of going on with an answer."""
@@ -210,7 +225,7 @@ class OpenEffect(OpenCall):
         """The key of an action that has no record yet."""
         visit = self.attempt.visit
         if self.explicit is not None:
-            return explicit_key(visit.row.address.workspace, self.effect.name, self.explicit)
+            return explicit_key(visit.row.address.workspace, self.effect.key_name, self.explicit)
         lane, _, arguments = self.signature
         name = self.effect.name
         return derived_key(visit.row.incarnation, visit.seq, lane, name, arguments, self.wire)

@@ -122,6 +122,8 @@ def _entries(
 def _settle(
     thread_id: str, record: EffectRecord, now: Micros, plan: Definition, resolution: Resolution
 ) -> tuple[list[Entry], tuple[KeyWrite, ...]]:
+    declared = plan.calls.get(record.call)
+    effect = declared if isinstance(declared, Effect) else None
     if resolution.action == "not done":
         if now < record.settled:
             raise CannotResolve(
@@ -135,9 +137,8 @@ def _settle(
             "by": resolution.by,
             "at": now,
         }
-        return [entry], _some(key_freed(record))
-    effect = plan.calls.get(record.call)
-    if not isinstance(effect, Effect):
+        return [entry], _some(key_freed(record, record.call if effect is None else effect.key_name))
+    if effect is None:
         raise CannotResolve(f"thread {thread_id!r}: {plan.name} lists no effect {record.call!r} in calls=")
     value = _checked_value(thread_id, effect, resolution.value)
     entries: list[Entry] = [
@@ -201,7 +202,7 @@ async def _hold(store: Store, env: Env, plan: Definition, address: Address) -> A
 
 
 def _read(store: Store, env: Env, plan: Definition, claim: Claim, before: Standing, worker: str) -> _Held:
-    ledger = Ledger(store, env, claim.thread, worker)
+    ledger = Ledger(store, env, claim.thread, worker, code=plan)
     ledger.standing = before
     book = Book(names=current_names(plan))
     park: Entry = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from perdure.stores import SCHEMA, Claim, LogRow, Messages, Micros, Store
 from ._book import Book
 from ._journal import Body, decode_body, is_checkpoint
 from ._reliable import page_of
+from ._versions import check_standing, due_today, read_visit
 
 DELTA_OVERHEAD = 200
 """Bytes that reading one more delta costs beside its own, against reading a snapshot."""
@@ -33,6 +35,8 @@ class Progress:
     base_size: int
     since_base: int
     due: dict[str, Micros]
+    version: int
+    """Of the machine that wrote the snapshot and the deltas after it."""
     book: Book = field(factory=Book)
 
     def snapshot_due(self, delta_size: int) -> bool:
@@ -40,9 +44,10 @@ class Progress:
         return self.since_base + delta_size + DELTA_OVERHEAD > self.base_size + SNAPSHOT_SLACK
 
     def advanced(
-        self, merged: Merged[Any], base: Mapping[str, Any] | None, due: dict[str, Micros]
+        self, merged: Merged[Any], base: Mapping[str, Any] | None, due: dict[str, Micros], version: int
     ) -> Progress:
-        """Where the thread stands after a transition, whose commit wrote a snapshot or only the changes."""
+        """Where the thread stands after a transition of this version's, whose commit wrote a snapshot or only
+        the changes."""
         if base is None:
             base_size, since_base = self.base_size, self.since_base + merged.size + DELTA_OVERHEAD
         else:
@@ -54,6 +59,7 @@ class Progress:
             base_size=base_size,
             since_base=since_base,
             due=due,
+            version=version,
             book=Book(names=self.book.names),
         )
 
@@ -76,6 +82,7 @@ async def load(store: Store, definition: Definition, claim: Claim) -> Progress:
 def loaded(definition: Definition, claim: Claim, messages: Sequence[bytes]) -> Progress:
     """The same, given those messages of the session that the thread sees."""
     thread = claim.thread
+    check_standing(definition, thread.standing, f"thread {thread.address.thread_id!r}")
     try:
         bodies = [(row, _body(row)) for row in claim.log]
         progress = _read(definition, claim, bodies, messages)
@@ -83,11 +90,6 @@ def loaded(definition: Definition, claim: Claim, messages: Sequence[bytes]) -> P
         raise Unreadable(
             f"thread {thread.address.thread_id!r}: a stored record cannot be read: {error}"
         ) from error
-    if thread.standing.state not in definition.states:
-        raise Unreadable(
-            f"thread {thread.address.thread_id!r} is in state {thread.standing.state!r}, which "
-            f"{definition.name} version {definition.version} does not have"
-        )
     return progress
 
 
@@ -114,6 +116,9 @@ def _read(
         raise Unreadable(f"{where}: log row {base_at}, which holds its newest snapshot, is not there")
     if base.base is None:
         raise Unreadable(f"{where}: log row {base_at} holds no snapshot")
+    version = thread.standing.version if base.version is None else base.version
+    definition.upcasts.check(version, where)
+    older = definition.upcasts.changes_data(version)
     later = [(row, body) for row, body in checkpoints if row.n > base_at]
     found = definition.data.load(
         base.base,
@@ -121,19 +126,22 @@ def _read(
         [(item.n, item.payload) for item in claim.items],
         messages,
         owned_values(thread.address.thread_id, thread.standing.seq),
+        partial(definition.upcasts.data, version=version, where=where) if older else None,
     )
     last_row, last = checkpoints[-1]
     book = Book(names=current_names(definition))
     for row, body in bodies:
         if row.n > last_row.n:
-            book.apply_all(body.entries)
+            read_visit(definition, book, row, body, version, where)
+    book.set_aside(definition.removed_calls)
     return Progress(
         data=found.data,
         live=found.data,
         positions=found.positions,
         base_size=len(base_row.payload),
         since_base=sum(len(row.payload) + DELTA_OVERHEAD for row, _ in later),
-        due=dict(last.due),
+        due=due_today(definition, last.due, where),
+        version=version,
         book=book,
     )
 

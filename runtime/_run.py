@@ -73,7 +73,7 @@ class Run:
         self.host = host
         self.definition = definition
         self.claim = claim
-        self.ledger = Ledger(host.store, host.env, claim.thread, host.worker, host.observers)
+        self.ledger = Ledger(host.store, host.env, claim.thread, host.worker, host.observers, definition)
         self.draining = False
         self._pending: list[InboxRow] = list(claim.inbox)
         self._inbox_stale = len(claim.inbox) >= INBOX_PAGE
@@ -157,6 +157,7 @@ class Run:
             self._refuse_poison()
             if self._progress is None:
                 self._progress = await load(self.host.store, self.definition, self.claim)
+            self.ledger.checkpoint_version = self._progress.version
             self._note_resumption(self._progress)
             while True:
                 left = await self._visit(self._progress)
@@ -239,7 +240,8 @@ class Run:
     def _visit_of(self, progress: Progress) -> Visit:
         host = self.host
         self.ledger.effects = progress.book.effects
-        state = self.definition.states[self.standing.state]
+        state = self.definition.state_of(self.standing.state)
+        assert state is not None  # or it could not be loaded
         row = self.claim.thread
         return Visit(
             store=host.store,
@@ -278,7 +280,7 @@ class Run:
             )
 
     def _note_resumption(self, progress: Progress) -> None:
-        state = self.definition.states.get(self.standing.state)
+        state = self.definition.state_of(self.standing.state)
         taken = self.claim.taken_from
         if state is None or not state.handlers or (taken is None and not progress.book.effects):
             return

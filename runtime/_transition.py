@@ -132,7 +132,7 @@ def _build(
     at = visit.env.now()
     dest = definition.states[row.dest]
     # Deltas belong to their snapshot's version: other code's data does not mix into it.
-    recoded = definition.version != visit.ledger.standing.version
+    recoded = definition.version != progress.version
     snapshot = recoded or progress.snapshot_due(merged.size)
     base = definition.data.base(merged.data, merged.positions) if snapshot else None
     due = due_times(visit.state, row, dest, progress.due, at)
@@ -161,7 +161,7 @@ def _build(
             "memory": memory,
         },
     )
-    return conclusion, progress.advanced(merged, base, due)
+    return conclusion, progress.advanced(merged, base, due, definition.version)
 
 
 def due_times(

@@ -298,8 +298,8 @@ class TestLoad:
     @pytest.mark.parametrize(
         ("delta", "message"),
         [
-            (b'{"draft":["a",1]}', r"Summarise\.draft: its change 'a' does not fit"),
-            (b'{"notes":["s",[]]}', r"Summarise\.notes: its change 's' does not fit"),
+            (b'{"draft":["a",1]}', r"Summarise\.draft: its items do not fit"),
+            (b'{"notes":["s",[]]}', r"Summarise\.notes: its value does not fit"),
             (b'{"notes":["x",1]}', r"Summarise\.notes: its change 'x' does not fit"),
             (b'{"notes":["a","x"]}', r"Summarise\.notes: the stored bytes are damaged"),
             (b'{"notes":1}', r"Summarise\.notes: the stored bytes are damaged"),

@@ -300,7 +300,7 @@ async def test_r08_an_interrupted_visit_runs_again_as_the_same_attempt_with_ever
     assert await sim.entries("failed") == []
 
 
-class Stubborn(Machine[Note, World], version=1, calls=CALLS):
+class Stubborn(Machine[Note, World], version=1, calls=CALLS, removed_events=("unknown",)):
     """Fails for ever, and can be stopped between two attempts."""
 
     working = State(initial=True, retry=Retry(attempts=9, delay=timedelta(seconds=30), factor=2))

@@ -19,7 +19,7 @@ SECOND = 1_000_000
 THREAD = Address(workspace="w", thread_id="t")
 
 
-class Timed(Machine[Note, World], version=1, calls=CALLS):
+class Timed(Machine[Note, World], version=1, removed_events=("unknown",), calls=CALLS):
     """Waits for a timer, or a signal."""
 
     begun = State(initial=True)
