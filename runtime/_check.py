@@ -6,14 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from anyio import to_thread
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from perdure.artifacts import MemoryArtifacts
-from perdure.machines import Definition, EventPlan, StatePlan, Unreadable
+from perdure.machines import Definition, Unreadable
 from perdure.stores import (
     Claim,
     Inbox,
-    InboxRow,
     Items,
     Log,
     LogRow,
@@ -23,7 +22,8 @@ from perdure.stores import (
     Workers,
 )
 
-from ._check_calls import Finding, look_at_calls, stored_version
+from ._check_calls import look_at_calls
+from ._check_record import Finding, look_at_record, stored_version
 from ._context import Parking, Visit
 from ._env import Env
 from ._incoming import chosen
@@ -31,7 +31,6 @@ from ._journal import is_checkpoint
 from ._ledger import Ledger
 from ._look import rows_of
 from ._progress import Progress, loaded, messages_of
-from ._reserved import RESERVED
 from ._turns import Turns
 
 TRIES = 5
@@ -117,22 +116,23 @@ class Checker:
             return
         if row.standing.version == definition.version and row.standing.definition != definition.hash:
             yield _other_code(row, definition)
-        for pending in claim.inbox:
-            if (finding := _signal(definition, row, pending)) is not None:
-                yield finding
-        progress: Progress | None = None
+        found = list(look_at_record(definition, claim))
+        yield from found
         try:
             progress = loaded(definition, claim, messages)
         except Unreadable as error:
-            yield _unreadable(definition, claim, error)
-        if progress is not None:
-            yield from self._of_progress(definition, claim, progress)
+            yield from _unreadable(definition, claim, messages, error, found)
+        else:
+            yield from self._of_progress(definition, claim, progress, judged=not found)
 
-    def _of_progress(self, definition: Definition, claim: Claim, progress: Progress) -> Iterator[Finding]:
+    def _of_progress(
+        self, definition: Definition, claim: Claim, progress: Progress, *, judged: bool
+    ) -> Iterator[Finding]:
         row = claim.thread
         visit = self._visit(definition, row, progress)
-        yield from _timers(definition, visit.state, progress)
         yield from look_at_calls(visit, in_flight=row.owner in self.living)
+        if not judged:
+            return  # an event that cannot be read is told of already
         try:
             chosen(visit, progress, claim.inbox, self.env.now(), every=_takes_all(visit))
         except (Parking, Unreadable) as error:
@@ -145,6 +145,8 @@ class Checker:
 
     def _visit(self, definition: Definition, row: ThreadRow, progress: Progress) -> Visit:
         """What guards and receivers are judged with; nothing is written through it."""
+        state = definition.state_of(row.standing.state)
+        assert state is not None  # or it could not be loaded
         return Visit(
             store=self.store,
             artifacts=self.artifacts,
@@ -152,7 +154,7 @@ class Checker:
             book=progress.book,
             env=self.env,
             definition=definition,
-            state=definition.states[row.standing.state],
+            state=state,
             row=row,
             deps=None,
             lease_holds=lambda: False,
@@ -233,67 +235,35 @@ def _other_code(row: ThreadRow, definition: Definition) -> Finding:
     )
 
 
-def _unreadable(definition: Definition, claim: Claim, error: Unreadable) -> Finding:
-    standing = claim.thread.standing
-    if standing.state not in definition.states:
-        return Finding(
-            about="state",
-            what=standing.state,
-            reason=f"{definition.name} version {definition.version} has no state {standing.state!r}",
-            mend=f"renamed=({standing.state!r},) on the state that took its place",
-        )
-    version = stored_version(claim)
-    return Finding(
-        about="data",
-        what=definition.data.cls.__name__,
-        reason=_bare(str(error), claim.thread),
-        mend=f"@upcast(from_version={version}) in {definition.machine.__name__}"
-        if version < definition.version
-        else f"version={version + 1} in the class line of {definition.machine.__name__}, and "
-        f"@upcast(from_version={version})",
-    )
+def _unreadable(
+    definition: Definition,
+    claim: Claim,
+    messages: Sequence[bytes],
+    error: Unreadable,
+    found: Sequence[Finding],
+) -> Iterator[Finding]:
+    if not found:
+        yield _misfit(definition, claim, error)
+    elif all(finding.about != "timer" for finding in found):
+        # It stops at one of these; whether the data fits as well is seen without them.
+        standing = evolve(claim.thread.standing, state=definition.initial)
+        thread, log = evolve(claim.thread, standing=standing), tuple(filter(is_checkpoint, claim.log))
+        try:
+            loaded(definition, evolve(claim, thread=thread, log=log), messages)
+        except Unreadable as other:
+            yield _misfit(definition, claim, other)
 
 
-def _signal(definition: Definition, row: ThreadRow, pending: InboxRow) -> Finding | None:
-    """A pending signal, whether the state takes it now or a later one does."""
-    if pending.event in RESERVED:
-        return None
-    plan = definition.events.get(pending.event)
-    if plan is None or plan.kind != "signal":
-        return Finding(
-            about="signal",
-            what=pending.event,
-            reason=f"{definition.name} version {definition.version} has no signal {pending.event!r}",
-            mend=_event_mend(pending.event),
-        )
-    return _payload(definition, row, plan, pending)
-
-
-def _payload(definition: Definition, row: ThreadRow, plan: EventPlan, pending: InboxRow) -> Finding | None:
-    if plan.payload is None:
-        return None
-    try:
-        plan.payload.decode(pending.payload, f"the payload of {pending.event}")
-    except Unreadable as error:
-        version = row.standing.version
-        mend = f"@upcast(from_version={version}, of={plan.name}) in {definition.machine.__name__}"
-        return Finding(about="signal", what=pending.event, reason=str(error), mend=mend)
-    return None
-
-
-def _timers(definition: Definition, state: StatePlan, progress: Progress) -> Iterator[Finding]:
-    for event in progress.due:
-        if event not in definition.events:
-            yield Finding(
-                about="timer",
-                what=event,
-                reason=f"{definition.name} version {definition.version} has no timeout {event!r}, which runs",
-                mend=_event_mend(event),
-            )
-
-
-def _event_mend(event: str) -> str:
-    return f".renamed({event!r}) on the event that took its place, or removed_events=({event!r},)"
+def _misfit(definition: Definition, claim: Claim, error: Unreadable) -> Finding:
+    version, label = stored_version(claim), definition.machine.__name__
+    if version < definition.oldest:
+        mend = f"oldest={version} in the class line of {label}, and its upcasters"
+    elif version < definition.version:
+        mend = f"@upcast(from_version={version}) in {label}"
+    else:
+        mend = f"version={version + 1} in the class line of {label}, and @upcast(from_version={version})"
+    reason = _bare(str(error), claim.thread)
+    return Finding(about="data", what=definition.data.cls.__name__, reason=reason, mend=mend)
 
 
 def _bare(reason: str, row: ThreadRow) -> str:

@@ -7,47 +7,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from attrs import frozen
 
-from perdure.machines import BadCall, Effect, NotStorable, Read, Unreadable
-from perdure.stores import Claim
+from perdure.machines import Effect, Read, Unreadable
 
 from ._book import EffectRecord, LaneEnd, ReadRecord, family
+from ._check_record import Finding, call_mend
 from ._context import Visit, micros
-from ._journal import decode_body
-from ._look import DAMAGE
 from ._progress import decode_updates
 
 OWN = ("memory.", "step.")
 """What the names of the engine's own reads begin with: no machine lists them."""
-
-
-@frozen(kw_only=True)
-class Finding:
-    """Something about one thread that the code at hand does not take as it is stored."""
-
-    about: str
-    """What it is about: machine, version, definition, state, data, signal, timer, event, read, effect,
-    branch."""
-    what: str
-    """Which one, by name."""
-    reason: str
-    mend: str
-    """The declaration that would mend it, or what else to do."""
-    fault: bool = True
-    """The thread would not go on; False: worth knowing before a deploy."""
-
-
-def stored_version(claim: Claim) -> int:
-    """The version of the machine whose data the newest snapshot holds, as far as that can be read."""
-    standing = claim.thread.standing
-    for row in claim.log:
-        if row.n == standing.base and row.salt is not None:
-            try:
-                return decode_body(row.payload).version or standing.version
-            except DAMAGE:
-                break
-    return standing.version
 
 
 def look_at_calls(visit: Visit, *, in_flight: bool) -> Iterator[Finding]:
@@ -74,7 +43,7 @@ def _read(visit: Visit, record: ReadRecord) -> Iterator[Finding]:
             what=name,
             reason=f"its answer is kept, and {visit.definition.name} lists no read of that name: "
             "one of another name is paid for again",
-            mend=_call_mend(name),
+            mend=call_mend(name),
             fault=False,
         )
         return
@@ -88,7 +57,7 @@ def _effect(visit: Visit, record: EffectRecord, in_flight: bool) -> Iterator[Fin
             about="effect",
             what=record.call,
             reason=f"it is {record.outcome}, and {visit.definition.name} lists no effect of that name",
-            mend=_call_mend(record.call),
+            mend=call_mend(record.call),
         )
         return
     if family(record.lane) not in {handler.lane for handler in visit.state.handlers}:
@@ -107,18 +76,18 @@ def _effect(visit: Visit, record: EffectRecord, in_flight: bool) -> Iterator[Fin
 
 
 def _arguments(visit: Visit, effect: Effect[Any, ..., Any], record: EffectRecord) -> Iterator[Finding]:
-    """Whether a call with the recorded arguments would be the recorded call."""
+    """Whether a call of today can be the recorded one; those of older versions were read so already."""
     try:
-        values = effect.decode_arguments(record.arguments, effect.label)
-        again, _ = effect.arguments((), values, effect.label)
-    except (Unreadable, BadCall, NotStorable, msgspec.MsgspecError) as error:
-        reason = str(error)
-    else:
-        if again == record.arguments:
-            return
-        reason = f"{effect.label}: with what it takes now, the recorded call would be another one"
-    mend = f"@upcast(from_version={visit.ledger.standing.version}, of={effect.name}) in the machine"
-    yield Finding(about="effect", what=record.call, reason=f"it is {record.outcome}; {reason}", mend=mend)
+        effect.decode_arguments(record.arguments, effect.label)
+    except (Unreadable, msgspec.MsgspecError) as error:
+        version = visit.ledger.standing.version
+        yield Finding(
+            about="effect",
+            what=record.call,
+            reason=f"it is {record.outcome}; {error}",
+            mend=f"version={version + 1} in the class line of {visit.definition.machine.__name__}, and "
+            f"@upcast(from_version={version}, of={effect.name})",
+        )
 
 
 def _value(
@@ -173,7 +142,3 @@ def _branch(visit: Visit, lane: str, end: LaneEnd) -> Iterator[Finding]:
         version = visit.ledger.standing.version
         mend = f"@upcast(from_version={version}) in {visit.definition.machine.__name__}"
         yield Finding(about="branch", what=lane, reason=str(error), mend=mend)
-
-
-def _call_mend(name: str) -> str:
-    return f"renamed=({name!r},) on the call that took its place, or removed_calls=({name!r},)"

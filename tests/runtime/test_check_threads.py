@@ -26,6 +26,7 @@ from perdure.machines import (
     effect,
     read,
     record,
+    upcast,
 )
 from perdure.runtime._check import Checked, Checker
 from perdure.runtime._look import find_thread
@@ -130,9 +131,7 @@ CASES = {
     "the effect takes another type": Case(
         calls(looked), calls(looked_with(int), arguments=(1,)), "effect", "looked(what)", "of=looked"
     ),
-    "the effect takes more": Case(
-        calls(looked), calls(looked_twice()), "effect", "would be another one", "of=looked"
-    ),
+    "the effect takes more, with a default": Case(calls(looked), calls(looked_twice())),
     "nobody can be asked": Case(
         calls(bare), calls(bare), "effect", "neither keys nor a lookup", "@bare.lookup", hangs="bare"
     ),
@@ -250,10 +249,11 @@ def desk(
 Desk = desk()
 
 
-def other_states() -> Any:
+def other_states(data: Any = Note) -> Any:
     """The same desk with another name for where its threads wait."""
+    base: Any = Machine[data, World]
 
-    class Desk(Machine[Note, World]):
+    class Desk(base):  # type: ignore[misc]
         reading = State(initial=True)
         start = State()
         done = State(final=True)
@@ -261,7 +261,7 @@ def other_states() -> Any:
         confirm = start.to(done).on_signal(Approval)
 
         @reading.handler
-        async def look(self, data: Note, step: Step[World]) -> Fire:
+        async def look(self, data: Any, step: Step[World]) -> Fire:
             return self.read()
 
     return Desk
@@ -273,7 +273,7 @@ WAITING = {
     "the data, same version": (desk(Titled), "data", "Desk: Titled", "version=2 in the class line of Desk"),
     "the state": (other_states(), "state", "no state 'first'", "renamed=('first',)"),
     "another machine": (desk(machine="Shop"), "machine", "no machine 'Desk'; it has: Shop", "name='Desk'"),
-    "the payload": (desk(signal=Approvals), "signal", "payload of confirm", "of=confirm"),
+    "the payload": (desk(signal=Approvals), "signal", "its payload.by: expected", "of=confirm"),
     "a guard": (desk(wrong="guard"), "event", "LookupError: no such thing", "guards and receivers"),
     "a receiver": (desk(wrong="receiver"), "event", "LookupError: nobody", "guards and receivers"),
 }
@@ -303,6 +303,14 @@ async def test_a_waiting_thread(loop: SimLoop, new: Any, about: str, says: str, 
         assert (row.standing.status, row.owner) == ("waiting", None)
     else:
         assert row.standing.status == ("parked" if faults else "ended")
+
+
+@simulated
+async def test_state_and_data_are_told_together(loop: SimLoop) -> None:
+    sim = Sim(loop)
+    await left(sim, Desk, "waiting", Note(text="a"))
+    found = (await check(sim, other_states(Titled))).findings
+    assert [finding.about for finding in found if finding.fault] == ["state", "data"]
 
 
 @simulated
@@ -339,3 +347,68 @@ async def test_a_thread_that_moves_on_while_it_is_read_is_read_again(loop: SimLo
     )
     ended = evolve(row, standing=evolve(row.standing, status="ended"))
     assert await checker.thread(ended) is None
+
+
+# --- a class that a stored value names (G51) ------------------------------------------------------
+
+
+@record
+class Cat:
+    lives: int
+
+
+@record
+class Dog:
+    name: str
+
+
+@record
+class Feline:
+    lives: int
+
+
+@record
+class Owner:
+    pet: Cat | Dog
+
+
+@record
+class OwnerOfFelines:
+    pet: Feline | Dog
+
+
+def owning(data: Any, *, version: int, upcasts: bool = False) -> Any:
+    base: Any = Machine[data, World]
+
+    class Owning(base, version=version, name="Owning"):  # type: ignore[misc, call-arg]
+        """Waits for a new owner."""
+
+        waiting = State(initial=True)
+        done = State(final=True)
+        sold = waiting.to(done).on_signal()
+
+        if upcasts:
+
+            @upcast(from_version=1)
+            def cats_are_felines(self, data: dict[str, Any]) -> dict[str, Any]:
+                return {"pet": {**data["pet"], "$": "Feline"}}
+
+    return Owning
+
+
+@simulated
+async def test_g51_a_class_that_was_renamed_is_named_and_an_upcaster_reads_it(loop: SimLoop) -> None:
+    sim = Sim(loop)
+    await left(sim, owning(Owner, version=1), "waiting", Owner(pet=Cat(lives=9)))
+    before = [row.payload for row, _ in await sim.rows()]
+    (finding,) = (await check(sim, owning(OwnerOfFelines, version=2))).findings
+    assert (finding.about, finding.fault) == ("data", True)
+    assert "OwnerOfFelines.pet" in finding.reason
+    assert "Cat" in finding.reason
+    assert [row.payload for row, _ in await sim.rows()] == before
+    mended = owning(OwnerOfFelines, version=2, upcasts=True)
+    assert (await check(sim, mended)).findings == ()
+    await sim.engine(mended)
+    await sim.thread(mended).signal(mended.sold, id="s")
+    assert (await sim.until("ended", "parked")).standing.status == "ended"
+    assert await sim.thread(mended).data() == OwnerOfFelines(pet=Feline(lives=9))

@@ -85,7 +85,7 @@ def test_later_code_is_checked_against_them_without_the_store(cli: Perdure) -> N
     assert said.status == 1
     assert said.lines[:2] == [
         "stops Desk version 2, state review: Desk version 2 has no state 'review'",
-        "      mend: renamed=('review',) on the state that took its place",
+        "      mend: State(renamed=('review',)) of the one that takes its place",
     ]
     assert said.lines[2].startswith("      Desk-v2-review-waiting-")
     told = json.loads(cli(*CHECK, "--json").out)
@@ -242,9 +242,11 @@ async def test_a_project_is_told_which_file_does_not_fit(tmp_path: Path) -> None
     (name,) = (await freeze(store, {"Talking": Talking._definition}, tmp_path, 1)).files
     with pytest.raises(AssertionError) as told:
         await anyio.to_thread.run_sync(assert_resumes, Runtime(machines=[other()]), tmp_path)
-    assert str(told.value).splitlines() == [
-        "Talking version 1, data Priced: Talking: Priced.price: it is stored, but is no stored field any "
-        "more: put it back, or write an upcaster that takes it out",
+    lines = str(told.value).splitlines()
+    assert lines[0].startswith(
+        "Talking version 1, data Priced: Talking: Priced.price: it is stored, but is no"
+    )
+    assert lines[1:] == [
         "  mend: @upcast(from_version=1) in Talking",
         f"  {name}  state waiting, seq 1, waiting",
     ]
