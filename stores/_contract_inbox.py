@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from attrs import evolve
 
 from ._contract_kit import SECOND, Check, Kit, check_of, refused, rows, same
 from ._contract_make import (
+    WORKSPACE,
     address_of,
     commit_of,
     committed,
@@ -19,8 +21,8 @@ from ._contract_make import (
     thread_at,
     worker_of,
 )
-from ._errors import SignalConflict, ThreadEnded
-from ._queries import Inbox
+from ._errors import SignalConflict, ThreadEnded, TooLarge
+from ._queries import Inbox, Messages, Threads
 from ._records import InboxRow, Release
 from ._store import Store
 
@@ -235,6 +237,94 @@ async def check_inbox_seen_by_a_release(kit: Kit) -> None:
             same(f"wake of {thread_id}", (await thread_at(store, thread_id)).standing.wake, wanted)
 
 
+async def check_signals_with_a_start(kit: Kit) -> None:
+    """Signals of a start are the new thread's inbox from the first moment, each once, sent again too."""
+    async with kit.open() as store:
+        signals = (evolve(signal_of("s1"), version=3), signal_of("s2", payload=b"[]"))
+        start = start_of(signals=signals, priority=2)
+        begun = await store.start(start)
+        inbox = await rows(store, Inbox(address=address_of()))
+        same(
+            "entries",
+            [(row.number, row.id, row.version, row.at) for row in inbox],
+            [(1, "s1", 3, kit.clock()), (2, "s2", 0, kit.clock())],
+        )
+        same("what the start answers", (begun.created, begun.inbox, begun.thread.inbox), (True, inbox, 2))
+        same(
+            "what became of the signals",
+            [(each.row, each.new) for each in begun.delivered],
+            [(row, True) for row in inbox],
+        )
+        again = await store.start(start)
+        same(
+            "what became of them again",
+            [(each.row, each.new) for each in again.delivered],
+            [(row, False) for row in inbox],
+        )
+        same("the thread", again.thread, await thread_at(store))
+        same("entries after a second start", await rows(store, Inbox(address=address_of())), inbox)
+
+
+async def check_signals_with_a_start_wake(kit: Kit) -> None:
+    """A thread that starts waiting is due at once by its start's signals, and so is one already there."""
+    async with kit.open() as store:
+        for thread_id in ("t1", "t2"):
+            later = kit.clock() + SECOND
+            if thread_id == "t2":
+                await started(store, "t2", owner=None, status="waiting", wake=later)
+            start = start_of(
+                thread_id, owner=None, status="waiting", wake=later, signals=(signal_of("s1", thread_id),)
+            )
+            other = evolve(start, incarnation=b"another".ljust(16)) if thread_id == "t2" else start
+            answer = await store.start(other)
+            same("whether it is new", answer.created, thread_id == "t1")
+            same("when it wakes", answer.thread.standing.wake, kit.clock())
+            same("whether its signal is", [each.new for each in answer.delivered], [True])
+            same("the thread in the answer to the signal", answer.delivered[0].thread, answer.thread)
+
+
+async def check_signals_with_a_start_that_are_refused(kit: Kit) -> None:
+    """Where one of a start's signals is refused, nothing at all is written, not the others either."""
+    async with kit.open() as store:
+        await store.deliver(signal_of("s2"))
+        before = await rows(store, Inbox(address=address_of()))
+        bad = start_of(signals=(signal_of("s1"), signal_of("s2", payload=b"another")), messages=(b"m",))
+        await refused(SignalConflict, "a start with a conflict", store.start(bad))
+        same("threads", await rows(store, Threads()), ())
+        same("messages", await rows(store, Messages(workspace=WORKSPACE, session="talk")), ())
+        same("entries", await rows(store, Inbox(address=address_of())), before)
+        thread = await started(store)
+        await refused(SignalConflict, "a start of what is there", store.start(bad))
+        same("the thread", await thread_at(store), thread)
+        await committed(store, thread, status="ended", release=True)
+        good = start_of(signals=(signal_of("s2"), signal_of("s3")))
+        await refused(ThreadEnded, "a new signal with the start of an ended thread", store.start(good))
+        same("entries in the end", await rows(store, Inbox(address=address_of(), pending=True)), before)
+        known = await store.start(evolve(good, signals=(signal_of("s2"),)))
+        same("a signal that was there before the end", [each.new for each in known.delivered], [False])
+
+
+async def check_limits_of_signals_with_a_start(kit: Kit) -> None:
+    """Priorities past 10, signals to another thread or twice by one id, and more than 64, are refused."""
+    async with kit.open() as store:
+        many = tuple(signal_of(f"s{number}") for number in range(65))
+        spoilt: tuple[dict[str, Any], ...] = (
+            {"priority": 11},
+            {"priority": -11},
+            {"signals": (signal_of("s1", "t2"),)},
+            {"signals": (signal_of("s1"), signal_of("s1"))},
+        )
+        for parts in spoilt:
+            await refused(ValueError, f"a start with {parts}", store.start(start_of(**parts)))
+        for signals in (many, (signal_of("s" * 256),)):
+            await refused(
+                TooLarge, "a start with signals over a limit", store.start(start_of(signals=signals))
+            )
+        same("threads", await rows(store, Threads()), ())
+        whole = await store.start(start_of(signals=many[:64], priority=-10))
+        same("what became of 64", len(whole.delivered), 64)
+
+
 INBOX: tuple[Check, ...] = tuple(
     check_of(check)
     for check in (
@@ -251,5 +341,9 @@ INBOX: tuple[Check, ...] = tuple(
         check_signal_to_who_runs_or_is_parked,
         check_inbox_seen,
         check_inbox_seen_by_a_release,
+        check_signals_with_a_start,
+        check_signals_with_a_start_wake,
+        check_signals_with_a_start_that_are_refused,
+        check_limits_of_signals_with_a_start,
     )
 )

@@ -73,6 +73,10 @@ def check_start(start: Start) -> None:
                 f"signal {signal.id!r} goes to thread {signal.address.thread_id!r}, and is to be put into "
                 f"the inbox of thread {start.address.thread_id!r}: deliver it by itself"
             )
+    if len({signal.id for signal in start.signals}) < len(start.signals):
+        raise ValueError(
+            f"thread {start.address.thread_id!r} starts with two signals of one id: give each its own"
+        )
     if len(start.signals) > MAX_OUTSIDE:
         raise TooLarge(
             f"thread {start.address.thread_id!r} starts with {len(start.signals)} signals: at most "

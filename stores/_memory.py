@@ -258,6 +258,8 @@ class MemoryStore(MemoryClaims):
         """Write the whole commit; nothing in here refuses."""
         tables, address, at = self._tables, commit.address, commit.log.at
         thread = tables.threads[address]
+        if commit.release:
+            tables.since[address] = self._clock()
         tables.threads[address] = evolve(
             thread,
             standing=self._due_at_once(commit.standing, commit.inbox_seen < thread.inbox),

@@ -9,6 +9,7 @@ from attrs import evolve
 
 from ._memory_tables import Tables, checkpoint
 from ._records import Claim, Claimed, ClaimRequest, Micros, ThreadRow
+from ._shares import without_full
 
 POINT: Micros = 60_000_000
 """How much waiting a point of a thread's priority counts for."""
@@ -27,11 +28,12 @@ class MemoryClaims:
 
     def _claimed(self, request: ClaimRequest) -> Claimed:
         now = self._clock()
+        room = {name: most - self._owned(name, request, now) for name, most in request.at_once.items()}
+        request = without_full(request, room)
         mine = [row for row in self._tables.threads.values() if self._eligible(row, request, now)]
         ready = [row for row in mine if _ready(row, request, now)]
         suspects = [row for row in ready if row.crashes >= request.suspect_from]
         others = [row for row in ready if row.crashes < request.suspect_from]
-        room = {name: most - self._owned(name, request, now) for name, most in request.at_once.items()}
         chosen = _fewest_crashes(suspects) if request.suspects else self._share_out(others, request, room)
         late = [row for row in others if row not in chosen and _is_late(row, request)]
         claims = tuple(self._take(row, request, now) for row in chosen)
@@ -81,7 +83,8 @@ class MemoryClaims:
 
     def _rank(self, row: ThreadRow) -> Micros:
         wake = row.standing.wake
-        since = self._tables.since.get(row.address, 0) if wake is None else wake
+        waits = row.standing.status == "waiting"
+        since = wake if waits and wake is not None else self._tables.since.get(row.address, 0)
         return since - row.priority * POINT
 
     def _eligible(self, row: ThreadRow, request: ClaimRequest, now: Micros) -> bool:

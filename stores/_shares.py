@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from attrs import frozen
+from collections.abc import Mapping
 
-from ._records import Micros
+from attrs import evolve, frozen
+
+from ._limits import check_name
+from ._records import ClaimRequest, Micros
 from ._workers import Share
 
 MINUTE: Micros = 60_000_000
@@ -37,8 +40,15 @@ def pace(request: Share, full_at: Micros, now: Micros) -> Paced:
     return Paced(starts=starts, full_at=now + ahead, again=again)
 
 
+def without_full(request: ClaimRequest, room: Mapping[str, int]) -> ClaimRequest:
+    """The request for those machines of which more threads may be owned."""
+    machines = {name: newest for name, newest in request.machines.items() if room.get(name, 1) > 0}
+    return evolve(request, machines=machines)
+
+
 def check_share(request: Share) -> None:
     """Refuse limits and wishes that mean nothing."""
+    check_name("limit", request.limit)
     limits = {"at_once": request.at_once, "per_minute": request.per_minute}
     for what, limit in limits.items():
         if limit is not None and limit < 1:

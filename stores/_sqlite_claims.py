@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import TypeVar
 
-from attrs import frozen
+from attrs import field, frozen
 
 from ._records import Claim, Claimed, ClaimRequest, InboxRow, ItemsRow, LogRow, Micros
+from ._shares import without_full
 from ._sqlite_commits import Transaction
 from ._sqlite_fair import choose, sources
 from ._sqlite_rows import (
@@ -82,31 +83,40 @@ class Found:
     """Machines of which no more may be owned."""
     late_left: bool = False
     """Late ones were left aside."""
+    turn: Mapping[str, str] = field(factory=dict[str, str])
+    """At which workspaces the next claim goes on, if this one takes what was found."""
 
 
 def look(tx: Transaction, request: ClaimRequest) -> Found:
     """Find what can be claimed. Reads only."""
     orderly, living = _owners(tx, request)
-    if request.only is not None:
-        return _find_only(tx, request, orderly)
-    suspects = _find_suspects(tx, request, orderly)
-    if request.suspects:
-        return Found(numbers=suspects[:1], suspects=len(suspects) > 1, orderly=orderly)
     room = {name: most - _owned(tx, name, living) for name, most in request.at_once.items()}
+    if request.only is not None:
+        return _find_only(tx, without_full(request, room), orderly)
+    suspects = _find_suspects(tx, without_full(request, room), orderly)
+    if request.suspects:
+        full = _full(room)
+        return Found(numbers=suspects[:1], suspects=len(suspects) > 1, orderly=orderly, full=full)
     ways = sources(tuple(orderly), request)
     choice = choose(tx.db, request, ways, room, tx.turn, tx.now)
     return Found(
         numbers=choice.numbers,
         suspects=bool(suspects),
         orderly=orderly,
-        full=frozenset(name for name, left in choice.room.items() if left < 1),
+        full=_full(choice.room),
         late_left=choice.late_left,
+        turn=choice.turn,
     )
+
+
+def _full(room: Mapping[str, int]) -> frozenset[str]:
+    return frozenset(name for name, left in room.items() if left < 1)
 
 
 def claim(tx: Transaction, request: ClaimRequest) -> Claimed:
     found = look(tx, request)
     claims = _take(tx, request, found) if found.numbers else ()
+    tx.turn.update(found.turn)
     return _answer(tx, request, found, claims)
 
 

@@ -35,7 +35,7 @@ GO_ON = f"""UPDATE standing SET {STANDING} {FENCE} AND status = 0 AND crashes = 
 """For a thread that runs and goes on running: touches no column that an index has."""
 
 SETTLE = f"""UPDATE standing SET {STANDING}, crashes = 0, status = ?,
-    owner = CASE WHEN ? THEN NULL ELSE owner END,
+    owner = iif(?, NULL, owner), since = iif(?, ?, since),
     wake = CASE WHEN ? AND inbox > ? THEN min(ifnull(?, ?), ?) ELSE ? END {FENCE}"""
 
 INSERT_LOG = """INSERT INTO log (thread, n, seq, epoch, kind, at, head, salt, payload, schema)
@@ -181,6 +181,8 @@ def _settle_values(number: int, commit: Commit, now: Micros) -> Row:
         *_standing_values(standing),
         STATUS_CODES[standing.status],
         commit.release,
+        commit.release,
+        now,
         *wake_values(standing.status, commit.inbox_seen, standing.wake, now),
         *_fence_values(number, commit),
     )

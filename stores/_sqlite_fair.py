@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice, takewhile, zip_longest
 
 from attrs import define, evolve, field, frozen
 
 from ._records import ClaimRequest, Micros
+from ._shares import without_full
 
 POINT: Micros = 60_000_000
 """How much waiting a point of priority counts for."""
@@ -82,8 +84,8 @@ class Source:
         return limit if self.most is None else min(limit, self.most)
 
     def _select(self, index: str) -> str:
-        return f"""SELECT id, machine, workspace, {self.order} - priority * {POINT}, wake
-            FROM standing INDEXED BY {index} WHERE {self.scope}"""
+        return f"""SELECT id, machine, workspace, {self.order} - priority * {POINT},
+            iif(status = 1, wake, NULL) FROM standing INDEXED BY {index} WHERE {self.scope}"""
 
     @property
     def _fits(self) -> str:
@@ -101,7 +103,8 @@ class Candidate:
     machine: str
     workspace: str
     rank: Micros
-    wake: Micros | None
+    due: Micros | None
+    """When it was to wake, where it waits."""
 
 
 def sources(dead: Sequence[str], request: ClaimRequest) -> list[Source]:
@@ -155,6 +158,8 @@ class Choice:
     request: ClaimRequest
     room: dict[str, int]
     """How many more threads of machines may be owned, where that is limited."""
+    turn: dict[str, str]
+    """At which workspace, of each way and machine, the next claim goes on."""
     numbers: list[int] = field(factory=list[int])
     late: int = 0
     late_left: bool = False
@@ -163,6 +168,16 @@ class Choice:
     @property
     def full(self) -> bool:
         return len(self.numbers) >= self.request.limit
+
+    def takes_all(self, candidates: Sequence[Candidate]) -> bool:
+        """None of them would be left aside for another one."""
+        late = sum(is_late(candidate, self.request) for candidate in candidates)
+        by_machine = Counter(candidate.machine for candidate in candidates)
+        return (
+            len(candidates) <= self.request.limit
+            and late <= self.request.late_limit
+            and all(by_machine[name] <= room for name, room in self.room.items())
+        )
 
     def take(self, candidate: Candidate) -> bool:
         """Choose it, if it may be chosen."""
@@ -182,7 +197,7 @@ class Choice:
 
 def is_late(candidate: Candidate, request: ClaimRequest) -> bool:
     before = request.late_before
-    return before is not None and candidate.wake is not None and candidate.wake < before
+    return before is not None and candidate.due is not None and candidate.due < before
 
 
 def choose(
@@ -190,26 +205,25 @@ def choose(
     request: ClaimRequest,
     ways: Sequence[Source],
     room: Mapping[str, int],
-    turn: dict[str, str],
+    turn: Mapping[str, str],
     now: Micros,
 ) -> Choice:
-    """The threads to claim. ``turn`` remembers of each way and machine at which workspace the next claim goes
-    on."""
-    choice = Choice(request, dict(room))
+    """The threads to claim. ``turn`` says of each way and machine where the last claim left off."""
+    choice = Choice(request, dict(room), dict(turn))
     if request.limit < 1:
         return choice
-    machines = [name for name in request.machines if room.get(name, 1) > 0]
+    machines = without_full(request, room).machines
     by_way = {
         (machine, way): way.rows(db, request, machine, now, request.limit + 1)
         for machine in machines
         for way in ways
     }
     few = list(chain.from_iterable(by_way.values()))
-    if len(few) <= request.limit:
-        for candidate in sorted(few, key=lambda c: c.rank):
+    if choice.takes_all(few):
+        for candidate in few:
             choice.take(candidate)
         return choice
-    _share_out(db, choice, [found for found, rows in by_way.items() if rows], turn, now)
+    _share_out(db, choice, [found for found, rows in by_way.items() if rows], now)
     taken = set(choice.numbers)
     for candidate in few:  # where the groups that were looked at did not fill the claim
         if candidate.number not in taken:
@@ -221,35 +235,46 @@ def _share_out(
     db: sqlite3.Connection,
     choice: Choice,
     ways: Sequence[tuple[str, Source]],
-    turn: dict[str, str],
     now: Micros,
 ) -> None:
-    request = choice.request
+    request, turn = choice.request, choice.turn
     found = [_groups(db, request, way, machine, turn, now) for machine, way in ways]
     together = [group for row in zip_longest(*found) for group in row if group is not None]
     groups = list(dict.fromkeys(together))[: request.limit]
-    part = -(-request.limit // max(1, len(groups)))
-    queues: dict[Group, list[Candidate]] = {}
-    for limit in (part, request.limit):
-        taken = set(choice.numbers)
-        for group in groups:
-            if limit > part and len(queues[group]) < part:
-                continue  # it had fewer than its part
+    taken = _deal(db, choice, groups, ways, now)
+    for places, (machine, way) in zip(found, ways, strict=True):
+        served = [workspace for _, workspace in places if (machine, workspace) in taken]
+        if served:
+            turn[f"{machine}/{way.name}"] = served[-1]
+
+
+def _deal(
+    db: sqlite3.Connection,
+    choice: Choice,
+    groups: Sequence[Group],
+    ways: Sequence[tuple[str, Source]],
+    now: Micros,
+) -> set[Group]:
+    """Take of the groups in turns, and tell which ones something was taken of."""
+    served: set[Group] = set()
+    part, ample = -(-choice.request.limit // max(1, len(groups))), list(groups)
+    while ample and not choice.full:
+        queues: dict[Group, list[Candidate]] = {}
+        for group in ample:
             some = [
                 candidate
                 for machine, way in ways
                 if machine == group[0]
-                for candidate in way.of_group(db, request, group, now, limit)
+                for candidate in way.of_group(db, choice.request, group, now, part)
             ]
-            queues[group] = sorted((c for c in some if c.number not in taken), key=lambda c: c.rank)
-        _in_turns(choice, queues)
-        if choice.full:
+            queues[group] = sorted(some, key=lambda c: c.rank)
+        served |= _in_turns(choice, queues)
+        # Where others had less than their part, those that may have more get it.
+        ample = [group for group in ample if len(queues[group]) >= part]
+        if part >= choice.request.limit:
             break
-    served = set(groups)
-    for places, (machine, way) in zip(found, ways, strict=True):
-        last = [workspace for _, workspace in places if (machine, workspace) in served]
-        if last:
-            turn[f"{machine}/{way.name}"] = last[-1]
+        part *= 2
+    return served
 
 
 def _groups(
@@ -279,15 +304,16 @@ def _groups(
     return found
 
 
-def _in_turns(choice: Choice, queues: Mapping[Group, list[Candidate]]) -> None:
-    """One of each group, again and again, until the claim is full."""
-    heads = {group: iter(queue) for group, queue in queues.items() if queue}
+def _in_turns(choice: Choice, queues: Mapping[Group, list[Candidate]]) -> set[Group]:
+    """One of each group, again and again, until the claim is full; the groups that something was taken of."""
+    served: set[Group] = set()
+    seen = set(choice.numbers)
+    heads = {group: iter(queue) for group, queue in queues.items()}
     while heads and not choice.full:
         for group in list(heads):
-            for candidate in heads[group]:
-                if choice.take(candidate):
-                    break
+            fresh = (candidate for candidate in heads[group] if candidate.number not in seen)
+            if any(choice.take(candidate) for candidate in fresh):
+                served.add(group)
             else:
                 del heads[group]
-            if choice.full:
-                return
+    return served

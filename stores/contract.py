@@ -18,14 +18,27 @@ from __future__ import annotations
 from ._contract_atomic import ATOMIC
 from ._contract_claim import CLAIM
 from ._contract_commit import COMMIT
+from ._contract_fair import FAIR
 from ._contract_inbox import INBOX
 from ._contract_kit import Check, Clock, ContractBroken, Kit
 from ._contract_outside import OUTSIDE
 from ._contract_page import PAGE
 from ._contract_upkeep import UPKEEP
 from ._contract_values import VALUES
+from ._contract_workers import WORKERS
 
 __all__ = ["CHECKS", "Check", "Clock", "ContractBroken", "Kit"]
 
-CHECKS: tuple[Check, ...] = (*ATOMIC, *COMMIT, *INBOX, *CLAIM, *OUTSIDE, *UPKEEP, *PAGE, *VALUES)
+CHECKS: tuple[Check, ...] = (
+    *ATOMIC,
+    *COMMIT,
+    *INBOX,
+    *CLAIM,
+    *FAIR,
+    *WORKERS,
+    *OUTSIDE,
+    *UPKEEP,
+    *PAGE,
+    *VALUES,
+)
 """Every promise of ``Store``."""
