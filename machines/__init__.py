@@ -53,7 +53,8 @@ from ._record import (
     replace,
     runtime_owned,
 )
-from ._states import Accept, Cancellation, Failure, Fire, Of, Retry, Signal, Spent, State, anywhere
+from ._signals import Signal, SignalMessage
+from ._states import Accept, Cancellation, Failure, Fire, Of, Retry, Spent, State, anywhere
 from ._step import Namespace, Step, StepArtifacts, StepMemory
 from ._stored import ITEMS, Span
 from ._transcript import BadTranscript, from_openai, to_openai
@@ -112,6 +113,7 @@ __all__ = [
     "Retry",
     "Row",
     "Signal",
+    "SignalMessage",
     "Span",
     "Spent",
     "State",

@@ -25,6 +25,7 @@ from typing_extensions import TypeVar
 
 from ._errors import BadUpdate, DefinitionError
 from ._record import record
+from ._signals import Signal
 
 if TYPE_CHECKING:
     from ._machine import Machine
@@ -34,7 +35,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 D = TypeVar("D")
 M = TypeVar("M")
-T_contra = TypeVar("T_contra", contravariant=True)
 D_co = TypeVar("D_co", covariant=True)
 M_co = TypeVar("M_co", covariant=True)
 D_contra = TypeVar("D_contra", contravariant=True)
@@ -165,14 +165,6 @@ def _refuse_positional(event: str, args: tuple[object, ...]) -> None:
         raise BadUpdate(
             f"{event}: {args[0]!r} is given by position; give updates by field name, {event}(field=...)"
         )
-
-
-@attrs.frozen(kw_only=True)
-class Signal(Generic[M, T_contra]):
-    """A signal of a machine, as its class shows it (``Summarise.approve``): what ``Thread.signal`` takes."""
-
-    machine: type[M]
-    name: str
 
 
 class _Named:

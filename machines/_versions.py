@@ -12,7 +12,8 @@ from ._calls import Declared, Effect, Read
 from ._errors import DefinitionError, Unreadable
 from ._plain import plain_json, plain_value
 from ._shape import reason_of
-from ._states import Event, Signal, State
+from ._signals import Signal
+from ._states import Event, State
 
 if TYPE_CHECKING:
     from ._parts import Parts

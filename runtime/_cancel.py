@@ -55,6 +55,8 @@ class Sent:
 
     row: InboxRow
     new: bool
+    thread: ThreadRow | None
+    """As it stood then; None: it has not started yet."""
 
 
 async def cancel(store: Store, address: Address, *, by: str, reason: str) -> Sent:
@@ -62,9 +64,10 @@ async def cancel(store: Store, address: Address, *, by: str, reason: str) -> Sen
     return await _send(store, address, CANCEL, by, reason)
 
 
-async def terminate(store: Store, env: Env, address: Address, *, by: str, reason: str) -> None:
-    """End the thread at once, whoever has it. ``NoSuchThread``; ``SignalRefused`` where it has ended
-    otherwise, saying how; ``CannotResolve`` where others keep it from being claimed."""
+async def terminate(store: Store, env: Env, address: Address, *, by: str, reason: str) -> str | None:
+    """End the thread at once, whoever has it: the worker that it was taken from, if any. ``NoSuchThread``;
+    ``SignalRefused`` where it has ended otherwise, saying how; ``CannotResolve`` where others keep it from
+    being claimed."""
     row = await find_thread(store, address)
     sent = await _send(store, address, TERMINATE, by, reason)
     async with operator(store, env) as worker:
@@ -74,12 +77,13 @@ async def terminate(store: Store, env: Env, address: Address, *, by: str, reason
             if row.owner == worker:  # a claim whose reply was lost
                 await _give_up(store, row)
             elif await _take_over_and_end(store, env, worker, row, sent.row):
-                return
+                return row.owner
             else:
                 await anyio.sleep(PAUSE)
             row = await find_thread(store, address)
     if row.standing.reason != "terminated":
         raise _refused(row) if row.standing.status == "ended" else _held(row)
+    return None
 
 
 async def _give_up(store: Store, row: ThreadRow) -> None:
@@ -98,7 +102,7 @@ async def _send(store: Store, address: Address, event: str, by: str, reason: str
     thread = delivered.thread
     if thread is not None and thread.standing.status == "ended" and delivered.row.consumed is None:
         raise _refused(thread)
-    return Sent(row=delivered.row, new=delivered.new)
+    return Sent(row=delivered.row, new=delivered.new, thread=thread)
 
 
 def _refused(row: ThreadRow) -> SignalRefused:

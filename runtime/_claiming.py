@@ -119,7 +119,8 @@ class Claiming:
     def left(self, run: Run) -> None:
         """A run is over."""
         suspect = self._suspects or self._suspect is run
-        if suspect or run.standing.wake is not None or self._holder.draining:
+        due = run.standing.wake is not None or run.inbox.told
+        if suspect or due or self._holder.draining:
             self._nudge.set()
         if len(self._holder.runs) == self._options.concurrency - 1:
             self._nudge.set()
@@ -187,7 +188,7 @@ class Claiming:
         self._next_wake = claimed.next_wake
         for claim in claimed.claims:
             run = self._holder.take(claim)
-            run.looked_at = claimed.now
+            run.inbox.looked_at = claimed.now
             if self._suspects:
                 self._suspect = run
         self._suspects = claimed.suspects if not self._suspects else bool(claimed.claims)

@@ -16,6 +16,7 @@ from ._cli_text import Output, safe
 from ._env import Env
 from ._look import ended_words, find_thread
 from ._reserved import said_by
+from ._wakeup import Bell
 
 
 async def cancel_thread(out: Output, place: Place, thread_id: str, by: str, reason: str) -> None:
@@ -26,6 +27,7 @@ async def cancel_thread(out: Output, place: Place, thread_id: str, by: str, reas
         with answered(f"whether the cancel of thread {thread_id!r} landed", "ask again: it counts once"):
             sent = await cancel(store, address, by=by, reason=reason)
         row = await find_thread(store, address)
+        await Bell(store, Env()).ring(address, owner=row.owner)
     said = said_by(sent.row)
     if out.as_json:
         out.json({**row_json(row), "message": said, "new": sent.new, "taken": sent.row.consumed is not None})
@@ -60,7 +62,9 @@ async def terminate_thread(out: Output, place: Place, thread_id: str, by: str, r
             out.line(f"thread {thread_id!r} is left as it is")
             return 1
         with answered(f"whether thread {thread_id!r} was terminated", "terminate it again: it ends once"):
-            await terminate(store, Env(), address, by=by, reason=reason)
+            owner = await terminate(store, Env(), address, by=by, reason=reason)
+        if owner is not None:  # it stops its handler
+            await Bell(store, Env()).ring(address, owner=owner)
         row = await find_thread(store, address)
     if out.as_json:
         out.json(row_json(row))

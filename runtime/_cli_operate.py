@@ -16,6 +16,7 @@ from ._cli_text import Output
 from ._env import Env
 from ._look import find_thread
 from ._operate import Resolution, resolve, retry
+from ._wakeup import Bell
 
 ACTIONS = "--done JSON, --not-done, --adopt, --run or --ignore"
 
@@ -75,6 +76,7 @@ async def operate(out: Output, place: Place, thread_id: str, resolution: Resolut
                 await retry(store, env, plan, address)
             else:
                 await resolve(store, env, plan, address, resolution)
+        await Bell(store, env).ring(address)
     if out.as_json:
         out.json({"thread": thread_id, "workspace": place.workspace, "status": "running"})
     else:

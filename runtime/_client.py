@@ -16,13 +16,8 @@ from perdure.stores import (
     MAX_ID,
     MAX_WORKSPACE,
     Address,
-    Claim,
     InboxRow,
-    ItemsRow,
     Micros,
-    Standing,
-    Start,
-    Started,
     Store,
     ThreadEnded,
     ThreadRow,
@@ -33,12 +28,10 @@ from perdure.stores import Signal as StoredSignal
 
 from ._cancel import cancel, terminate
 from ._client_memory import ClientMemory
-from ._context import micros
+from ._client_start import AskedStart, Starting
 from ._env import Env
 from ._errors import Parked, SignalRefused, UnknownMachine
-from ._journal import Body, encode_body, log_row
 from ._keys import digest
-from ._ledger import side_digest
 from ._look import (
     StepSeen,
     ended_words,
@@ -50,12 +43,11 @@ from ._look import (
     why,
 )
 from ._operate import Resolution, resolve, retry
-from ._progress import Progress, conversation_field, owned_values
-from ._reliable import released, until_known
+from ._reliable import until_known
 from ._reserved import RESERVED
-from ._starts import check_same, identity_of
 from ._stored_data import stored_data
 from ._uploads import DEFAULT_PRINCIPAL, DEFAULT_WORKSPACE, Uploads
+from ._wakeup import Bell
 from ._worker import Worker
 
 M = TypeVar("M")
@@ -188,12 +180,12 @@ class Thread(Generic[M, D]):
     async def retry(self) -> None:
         """Let a parked thread go on from its record, with its attempts counted anew."""
         await retry(self._client.store, self._client.env, self._plan, self.address)
-        self._client.nudge()
+        await self._client.tell(self.address)
 
     async def resolve(self, resolution: Resolution) -> None:
         """End a doubt or a divergence by hand; ``CannotResolve`` says why it cannot be done now."""
         await resolve(self._client.store, self._client.env, self._plan, self.address, resolution)
-        self._client.nudge()
+        await self._client.tell(self.address)
 
 
 class Client:
@@ -213,11 +205,16 @@ class Client:
         self.memory = ClientMemory(store, env)
         self._definitions = definitions
         self._worker = worker
+        self._bell = Bell(store, env) if worker is None else worker.bell
 
-    def nudge(self) -> None:
-        """Something may be runnable now."""
-        if self._worker is not None:
-            self._worker.wake()
+    async def tell(self, address: Address, *, owner: str | None = None) -> None:
+        """Whoever has this thread, or may claim it, is to look at it now."""
+        worker = self._worker
+        if worker is not None:
+            worker.wake()
+            if owner in (None, worker.worker) and worker.takes_new:
+                return  # it goes on here
+        await self._bell.ring(address, owner=owner)
 
     def plan_of(self, machine: Any) -> Definition:
         """The definition of one of this runtime's machines."""
@@ -249,89 +246,11 @@ class Client:
         check_name("workspace", workspace, MAX_WORKSPACE)
         check_name("thread_id", thread_id, MAX_ID)
         address = Address(workspace=workspace, thread_id=thread_id)
-        with nullcontext() if self._worker is None else self._worker.starting():
-            start, progress = self._prepare(plan, address, data, principal, session or thread_id)
-            started = await self._send(start)
-            if not started.created:
-                await check_same(self.store, plan, started.thread, start)
-            elif self._worker is not None and _is_still_ours(started.thread, start):
-                await self._take(self._worker, started, start, progress)
-        self.nudge()
+        asked = AskedStart(address=address, data=data, principal=principal, session=session or thread_id)
+        started = await Starting(self.store, self.env, plan, self._worker).start(asked)
+        if started.owner is None:
+            await self.tell(address)
         return Thread(self, plan, address)
-
-    async def _take(self, worker: Worker, started: Started, start: Start, progress: Progress) -> None:
-        """Run a thread that this process has just created and claimed, or give it up."""
-        if not worker.takes_new:
-            await until_known(lambda: self.store.release([released(started.thread)]))
-            return
-        claim = Claim(
-            thread=started.thread,
-            log=(start.log,),
-            items=() if start.items is None else (ItemsRow(n=0, payload=start.items),),
-            inbox=started.inbox,
-            taken_from=None,
-        )
-        fresh = conversation_field(self._definitions[start.machine]) is None
-        worker.take(claim, progress if fresh else None)
-
-    async def _send(self, start: Start) -> Started:
-        try:
-            return await until_known(lambda: self.store.start(start))
-        except BaseException:
-            if self._worker is not None and start.owner is not None:
-                self._worker.be_unsure()  # whoever waited for it has gone, and it may have landed
-            raise
-
-    def _prepare(
-        self, plan: Definition, address: Address, data: Any, principal: str, session: str
-    ) -> tuple[Start, Progress]:
-        if type(data) is not plan.data.cls:
-            raise NotStorable(
-                f"thread {address.thread_id!r}: machine {plan.name} takes {plan.data.cls.__name__}, not "
-                f"{type(data).__name__}"
-            )
-        now = self.env.now()
-        merged = plan.data.started(data, owned_values(address.thread_id, 0))
-        base = plan.data.base(merged.data, merged.positions)
-        state = plan.states[plan.initial]
-        due = {t.event: now + micros(t.after) for t in state.timeouts}
-        parts = {"items": merged.items, "messages": merged.messages}
-        body = Body(dest=plan.initial, base=base, version=plan.version, due=due, side=side_digest(parts))
-        payload, incarnation = encode_body(body), self.env.token(16)
-        claims = self._worker is not None and self._worker.takes_new and not state.waiting
-        start = Start(
-            address=address,
-            incarnation=incarnation,
-            machine=plan.name,
-            standing=_first_standing(plan, due),
-            log=log_row(
-                incarnation,
-                seq=0,
-                n=0,
-                epoch=1 if claims else 0,
-                kind="start",
-                at=now,
-                salt=self.env.token(16),
-                payload=payload,
-            ),
-            items=merged.items,
-            messages=merged.messages,
-            session=session,
-            principal=principal,
-            parent=None,
-            started=identity_of(plan, merged),
-            owner=self._worker.worker if claims and self._worker is not None else None,
-        )
-        progress = Progress(
-            data=merged.data,
-            live=merged.live,
-            positions=merged.positions,
-            base_size=len(payload),
-            since_base=0,
-            due=due,
-            version=plan.version,
-        )
-        return start, progress
 
     def thread(
         self, machine: Of[M, D], /, *, thread_id: str, workspace: str = DEFAULT_WORKSPACE
@@ -376,8 +295,8 @@ class Client:
         except ThreadEnded as error:
             ended = ended_words((await find_thread(self.store, address)).standing)
             raise SignalRefused(f"{where}: the thread has ended: {ended}") from error
-        if self._worker is not None and delivered.new:
-            self._worker.offer(address, delivered.row)
+        if delivered.new:
+            await self._told(address, delivered.row, delivered.thread)
 
     async def cancel(
         self,
@@ -390,8 +309,8 @@ class Client:
         """Ask a thread to end, whatever its machine; see ``Thread.cancel``."""
         address = Address(workspace=workspace, thread_id=thread_id)
         sent = await cancel(self.store, address, by=by, reason=reason)
-        if self._worker is not None and sent.new:
-            self._worker.offer(address, sent.row)
+        if sent.new:
+            await self._told(address, sent.row, sent.thread)
 
     async def terminate(
         self,
@@ -403,9 +322,18 @@ class Client:
     ) -> None:
         """End a thread at once, whatever its machine; see ``Thread.terminate``."""
         address = Address(workspace=workspace, thread_id=thread_id)
-        await terminate(self.store, self.env, address, by=by, reason=reason)
+        owner = await terminate(self.store, self.env, address, by=by, reason=reason)
         if self._worker is not None:
             self._worker.fenced(address)
+        if owner is not None:
+            await self._bell.ring(address, owner=owner)
+
+    async def _told(self, address: Address, row: InboxRow, thread: ThreadRow | None) -> None:
+        """A message is in the inbox: whoever has the thread, or may claim it, is told."""
+        worker, owner = self._worker, None if thread is None else thread.owner
+        here = worker is not None and worker.offer(address, row) and owner in (None, worker.worker)
+        if thread is not None and not here:
+            await self._bell.ring(address, owner=owner)
 
     async def until(
         self, address: Address, plan: Definition, reached: Callable[[ThreadRow], bool]
@@ -432,24 +360,6 @@ def _waits(row: ThreadRow, plan: Definition, now: Micros) -> bool:
     standing, state = row.standing, plan.state_of(row.standing.state)
     idle = state is None or state.waiting
     return standing.status == "waiting" and idle and (standing.wake is None or standing.wake > now)
-
-
-def _first_standing(plan: Definition, due: Mapping[str, int]) -> Standing:
-    waiting = plan.states[plan.initial].waiting
-    return Standing(
-        state=plan.initial,
-        seq=0,
-        version=plan.version,
-        definition=plan.hash,
-        status="waiting" if waiting else "running",
-        base=0,
-        wake=min(due.values(), default=None) if waiting else None,
-    )
-
-
-def _is_still_ours(thread: ThreadRow, start: Start) -> bool:
-    """The start's claim stands: one that was sent again may find that others went on meanwhile."""
-    return start.owner is not None and (thread.owner, thread.epoch, thread.n) == (start.owner, 1, 1)
 
 
 def _same_machine(thread: ThreadRow, plan: Definition) -> None:

@@ -81,6 +81,7 @@ def _folder() -> Path:
     for path in folder.glob("*.lock"):
         with contextlib.suppress(OSError):
             if path.stat().st_mtime < old and _free(path):
+                path.with_suffix(".sock").unlink(missing_ok=True)
                 path.unlink()
     return folder
 

@@ -14,7 +14,6 @@ from perdure.machines import Definition, Unreadable
 from perdure.stores import (
     Address,
     Claim,
-    Inbox,
     InboxRow,
     Micros,
     Release,
@@ -29,18 +28,18 @@ from ._cancel import doubts_in, end_in_place
 from ._context import LeaseLost, Parking, Visit
 from ._effects import settle_doubts
 from ._env import Env
+from ._inbox import RunInbox
 from ._incoming import chosen, first_accepted, spent
 from ._journal import Entry
 from ._ledger import Conclusion, Ledger
 from ._observe import Observers, observation_of
 from ._progress import Progress, load
-from ._reliable import page_of, until_known
+from ._reliable import until_known
 from ._reserved import CANCEL, TERMINATE
 from ._transition import Transition, commit_transition, drop_artifacts
 from ._turns import Turns
 from ._visit import VisitRunner
 
-INBOX_PAGE = 100
 INBOX_POLL = 0.5
 """Seconds between looks at the inbox of an interruptible state, for signals that other processes accepted."""
 CRASHES = 3
@@ -75,17 +74,10 @@ class Run:
         self.claim = claim
         self.ledger = Ledger(host.store, host.env, claim.thread, host.worker, host.observers, definition)
         self.draining = False
-        self._pending: list[InboxRow] = list(claim.inbox)
-        self._inbox_stale = len(claim.inbox) >= INBOX_PAGE
-        self.looked_at: Micros = 0
-        """When the inbox was read last: every signal that came before is known."""
+        self.inbox = RunInbox(host.store, host.env, claim, self.ledger)
         self._progress: Progress | None = None
         self._runner: VisitRunner | None = None
-        self._offered = asyncio.Event()
         self._ended_seen: dict[str, Micros] = {}
-        self._see(claim.inbox)
-        if not self._inbox_stale:
-            self._see_all_before_the_claim()
 
     @property
     def address(self) -> Address:
@@ -98,13 +90,8 @@ class Run:
     # --- from outside -----------------------------------------------------------------------------
 
     def offer(self, row: InboxRow) -> None:
-        """A signal for this thread was accepted by this process."""
-        if row.number == self.ledger.inbox_seen + 1:
-            self._pending.append(row)
-            self.ledger.inbox_seen = row.number
-        else:
-            self._inbox_stale = True
-        self._offered.set()
+        """A message for this thread was accepted."""
+        self.inbox.offer(row)
         if self._runner is not None and self._must_stop(self._runner, row):
             self._runner.preempt()
 
@@ -152,7 +139,7 @@ class Run:
 
     async def _go_on(self) -> Change:
         try:
-            if self._terminated():
+            if self.inbox.terminated:
                 return await self._end("terminated")
             self._refuse_poison()
             if self._progress is None:
@@ -178,7 +165,7 @@ class Run:
             return "ended"
         if self._may_take_events(visit, progress) and await self._take_event(visit, progress):
             return self._after_transition()
-        if self._terminated():
+        if self.inbox.terminated:
             return await self._end("terminated")
         if visit.state.waiting or self._retries_later(visit):
             return await self._wait(visit, progress)
@@ -203,29 +190,29 @@ class Run:
         if left == "moved":
             self._progress = runner.progress
             return self._after_transition()
-        if left == "drained" and not self._terminated():
+        if left == "drained" and not self.inbox.terminated:
             return await self._release_running()
         return None
 
     async def _watch(self, visit: Visit, progress: Progress, runner: VisitRunner) -> None:
         """Preempt an interruptible state when a timeout or a signal that it accepts has come."""
         while True:
-            self._offered.clear()
+            self.inbox.offered.clear()
             try:
-                await self._refresh_inbox()
-                if self._terminated():
+                await self.inbox.refresh()
+                if self.inbox.terminated:
                     runner.abandon()
                     return
                 now = self.host.env.now()
-                if chosen(visit, progress, self._pending, now, every=True) is not None:
+                if chosen(visit, progress, self.inbox.pending, now, every=True) is not None:
                     break
             except (Parking, Unreadable):
                 break  # the loop meets the same again, and parks
             due = min((d for d in progress.due.values() if d > now), default=None)
             left = INBOX_POLL if due is None else (due - now) / 1e6
             with anyio.move_on_after(min(INBOX_POLL, left)):
-                await self._offered.wait()
-            self._inbox_stale = True
+                await self.inbox.offered.wait()
+            self.inbox.stale = True
         runner.preempt()
 
     def _after_transition(self) -> Change | None:
@@ -257,7 +244,7 @@ class Run:
             renew_lease=host.renew_lease,
             worker_of=host.worker_row,
             report=self._report,
-            has_pending=lambda: bool(self._pending) or self._inbox_stale,
+            has_pending=lambda: self.inbox.something,
             memory_turns=host.memory_turns,
             ended_seen=self._ended_seen,
         )
@@ -293,7 +280,7 @@ class Run:
 
     def _may_take_events(self, visit: Visit, progress: Progress) -> bool:
         """Whether it is worth looking: signals are, where the state takes them now; a cancel always is."""
-        return self._takes_all(visit) or bool(self._pending or self._inbox_stale or progress.due)
+        return self._takes_all(visit) or self.inbox.something or bool(progress.due)
 
     def _takes_all(self, visit: Visit) -> bool:
         return visit.state.waiting or visit.state.interruptible or bool(visit.book.failed)
@@ -304,11 +291,11 @@ class Run:
 
     async def _wait(self, visit: Visit, progress: Progress) -> Change | None:
         await self.ledger.flush()
-        await self._refresh_inbox()
+        await self.inbox.refresh()
         # One moment, and no await until the release is on its way: what came later and nobody has looked at
         # must wake the thread again.
         now = self.host.env.now()
-        if self._terminated() or chosen(visit, progress, self._pending, now, every=True) is not None:
+        if self.inbox.terminated or chosen(visit, progress, self.inbox.pending, now, every=True) is not None:
             return None
         wake = self._next_due(visit, progress, now)
         self.ledger.standing = evolve(self.standing, status="waiting", wake=wake)
@@ -342,14 +329,14 @@ class Run:
     # --- events from outside ----------------------------------------------------------------------
 
     async def _take_event(self, visit: Visit, progress: Progress) -> bool:
-        await self._refresh_inbox()
+        await self.inbox.refresh()
         now, every = self.host.env.now(), self._takes_all(visit)
-        event = chosen(visit, progress, self._pending, now, every=every)
-        if event is not None and event.signal is None and self.looked_at < event.at:
-            self._inbox_stale = True  # what came before the timer was due goes first, whoever accepted it
-            await self._refresh_inbox()
-            event = chosen(visit, progress, self._pending, now, every=every)
-        if event is None or self._terminated():
+        event = chosen(visit, progress, self.inbox.pending, now, every=every)
+        if event is not None and event.signal is None and self.inbox.looked_at < event.at:
+            self.inbox.stale = True  # what came before the timer was due goes first, whoever accepted it
+            await self.inbox.refresh()
+            event = chosen(visit, progress, self.inbox.pending, now, every=every)
+        if event is None or self.inbox.terminated:
             return False
         await settle_doubts(visit)
         row = event.signal
@@ -364,7 +351,7 @@ class Run:
             consumed=() if row is None else (row.number,),
         )
         if row is not None:
-            self._pending.remove(row)
+            self.inbox.pending.remove(row)
         self._progress = await commit_transition(visit, progress, move)
         return True
 
@@ -381,14 +368,10 @@ class Run:
 
     # --- ended from outside -----------------------------------------------------------------------
 
-    def _terminated(self) -> bool:
-        """Somebody terminates the thread: whoever has it ends it."""
-        return bool(self._pending) and any(row.event == TERMINATE for row in self._pending)
-
     async def _end(self, reason: Literal["cancelled", "terminated"]) -> Change:
         """End the thread where it stands."""
         asked = CANCEL if reason == "cancelled" else TERMINATE
-        message = next(row for row in self._pending if row.event == asked)
+        message = next(row for row in self.inbox.pending if row.event == asked)
         progress = self._progress
         if progress is None:
             doubts = doubts_in(self.claim)
@@ -398,31 +381,6 @@ class Run:
         if reason == "terminated":
             self.host.changed(self, "ended")
         return "ended"
-
-    async def _refresh_inbox(self) -> None:
-        while self._inbox_stale:
-            query = Inbox(address=self.address, pending=True, after=self.ledger.inbox_seen)
-            self._inbox_stale, more = False, True
-            now = self.host.env.now()
-            try:
-                page = await page_of(self.host.store, query, limit=INBOX_PAGE)
-                more = page.next is not None
-            finally:  # and what was offered meanwhile, and is not the next one, leaves it stale
-                self._inbox_stale = self._inbox_stale or more
-            # What was offered while the page was on its way, and was the next one, is there already.
-            self._pending += [row for row in page.rows if row.number > self.ledger.inbox_seen]
-            self._see(page.rows)
-            if not more:
-                self.looked_at = now
-                self._see_all_before_the_claim()
-
-    def _see(self, rows: Any) -> None:
-        for row in rows:
-            self.ledger.inbox_seen = max(self.ledger.inbox_seen, row.number)
-
-    def _see_all_before_the_claim(self) -> None:
-        """What came before and is not pending was taken in: it must not make the thread due again."""
-        self.ledger.inbox_seen = max(self.ledger.inbox_seen, self.claim.thread.inbox)
 
     # --- parking ----------------------------------------------------------------------------------
 

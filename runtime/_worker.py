@@ -31,6 +31,7 @@ from ._clock import StoreClock
 from ._context import Parking, micros
 from ._env import Env
 from ._heartbeat import BeatingThread, Heartbeat
+from ._inbox import LookingIn
 from ._journal import describe_error
 from ._observe import Observers, logger
 from ._progress import Progress
@@ -39,7 +40,7 @@ from ._run import Change, Run
 from ._stall import LoopWatch
 from ._supervise import Supervisor, cancel
 from ._turns import Turns
-from ._watching import Watching
+from ._wakeup import Bell, Ear, open_ear
 
 SOME = 3
 """Handlers that are named where it is not known which one blocks the loop."""
@@ -76,7 +77,9 @@ class Worker:
         self.draining = False
         self.claiming = Claiming(self, definitions, options)
         self.supervisor = Supervisor(self.worker)
-        self._watching = Watching(store, self.worker, self.runs, options.poll.total_seconds())
+        self._looking = LookingIn(store, self.worker, self.runs, options.poll.total_seconds())
+        self.bell = Bell(store, self.env)
+        self._ear: Ear | None = None
         limit = options.stall_limit.total_seconds()
         self.watch = LoopWatch(self.worker, limit, self._describe, on_stall)
         self._beside = beside
@@ -100,6 +103,9 @@ class Worker:
     async def begin(self) -> None:
         """Show that the process lives, then go on with whatever is runnable."""
         self._mark = await to_thread.run_sync(self.env.mark, self.worker)
+        self._ear = await to_thread.run_sync(open_ear, self._mark.path)
+        if self._ear is not None:
+            self._ear.listen(self._heard)
         now = self.env.now()
         row = WorkerRow(
             id=self.worker,
@@ -109,6 +115,7 @@ class Worker:
             lease=micros(self.options.lease),
             started=now,
             beat=now,
+            hint="" if self._ear is None else self._ear.hint,
         )
         self.heartbeat = Heartbeat(
             self.store,
@@ -121,7 +128,7 @@ class Worker:
         await self.heartbeat.begin()
         self.supervise("claiming", self.claiming.keep)
         self.supervise("heartbeat", self._beat)
-        self.supervise("watching", self._watching.keep)
+        self.supervise("looking in", self._looking.keep)
         if self._watched:
             self.watch.begin()
             self.supervise("ticking", self.watch.tick)
@@ -182,8 +189,12 @@ class Worker:
         await self.supervisor.end()
         with anyio.move_on_after(ABORT_GRACE):
             await until_known(self.claiming.let_go_of_unknown)
+            await self.bell.ring(None, but=self.worker)  # others go on with what was given up
             await self.heartbeat.end()
         self.watch.end()
+        if self._ear is not None:
+            self._ear.leave()
+            await to_thread.run_sync(self._ear.remove)
         await to_thread.run_sync(self._mark.remove)
 
     # --- running ------------------------------------------------------------------------------------
@@ -209,6 +220,8 @@ class Worker:
             if change == "lost":
                 logger.warning("thread %r: the claim was lost", run.address.thread_id)
                 self.be_unsure()
+            elif change == "drained":
+                await self.bell.ring(None, but=self.worker)  # others go on with it
         except Exception as error:
             await self._set_aside(run, error)
         finally:
@@ -277,11 +290,19 @@ class Worker:
             if not self._starts:
                 self._started.set()
 
-    def offer(self, address: Address, row: InboxRow) -> None:
-        """A signal was accepted by this process: its thread is told, or claimed."""
+    def offer(self, address: Address, row: InboxRow) -> bool:
+        """A signal was accepted by this process: its thread is told, or claimed. False where this worker
+        neither runs it nor has room for it."""
         run = self.runs.get(address)
         if run is not None:
             run.offer(row)
+        self.claiming.wake()
+        return run is not None or self.takes_new
+
+    def _heard(self, address: Address | None) -> None:
+        """Another process says that something has come."""
+        if address is not None:
+            self._looking.hear(address)
         self.claiming.wake()
 
     def fenced(self, address: Address) -> None:

@@ -527,6 +527,7 @@ PUBLIC = {
     "Retry",
     "Row",
     "Signal",
+    "SignalMessage",
     "Span",
     "Spent",
     "State",

@@ -25,8 +25,8 @@ from perdure.runtime._claiming import Claiming
 from perdure.runtime._env import Env
 from perdure.runtime._health import Vitals
 from perdure.runtime._heartbeat import BeatingThread
+from perdure.runtime._inbox import LookingIn
 from perdure.runtime._stall import LoopWatch
-from perdure.runtime._watching import Watching
 from perdure.stores import StoreUnavailable, Threads, system_clock
 
 pytest_plugins = ("harness.desk",)
@@ -35,7 +35,7 @@ PATIENCE = 30.0
 LOOPS: dict[str, tuple[type[Any], str]] = {
     "claiming": (Claiming, "keep"),
     "heartbeat": (BeatingThread, "keep"),
-    "watching": (Watching, "keep"),
+    "looking in": (LookingIn, "keep"),
     "ticking": (LoopWatch, "tick"),
     "health": (Vitals, "keep"),
 }

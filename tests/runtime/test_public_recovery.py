@@ -270,8 +270,8 @@ async def test_a_claim_sweep_does_not_run_what_this_process_has_just_begun(loop:
     sim = Sim(loop, machine)
     engine, other = await sim.engine(), await sim.engine()
     starts = [engine.start(machine, thread_id=f"t{n}") for n in range(200)]
-    engine.runtime._running.nudge()
-    other.runtime._running.nudge()
+    for each in (engine, other):
+        await each.runtime._running.tell(Address(workspace="w", thread_id="t0"))
     await asyncio.gather(*starts)
     for n in range(200):
         await sim.until("ended", thread_id=f"t{n}")

@@ -320,7 +320,7 @@ def test_killed_at_any_write_no_effect_acts_twice_and_no_recorded_answer_is_paid
         if not died:
             break
         k += 1
-    assert k > 5
+    assert k >= 5
     assert paid[-1] == 3
     if applied:  # what was recorded is never asked again
         assert set(paid) == {3}
