@@ -60,7 +60,8 @@ def _effect(visit: Visit, record: EffectRecord, in_flight: bool) -> Iterator[Fin
             mend=call_mend(record.call),
         )
         return
-    if family(record.lane) not in {handler.lane for handler in visit.state.handlers}:
+    lanes = {handler.lane for handler in visit.state.handlers}
+    if lanes and family(record.lane) not in lanes:
         yield Finding(
             about="effect",
             what=record.call,
@@ -125,16 +126,19 @@ def _branch(visit: Visit, lane: str, end: LaneEnd) -> Iterator[Finding]:
         yield Finding(
             about="branch",
             what=lane,
-            reason=f"it has finished, and state {name!r} has no such handler",
+            reason=f"it has finished, and state {name!r} has no such handler: what it set is left out",
             mend=f"a handler {lane!r} of {name!r}, until these threads have left the state",
+            fault=False,
         )
         return
     if end.event not in visit.state.rows:
         yield Finding(
             about="branch",
             what=lane,
-            reason=f"it has fired {end.event!r}, which does not leave {name!r}",
-            mend=f".renamed({end.event!r}) on the event that took its place",
+            reason=f"it has fired {end.event!r}, which does not leave {name!r}: the attempt fails, and the "
+            "branches run again",
+            mend=f"an event {end.event!r} that leaves {name!r}, until these threads have left the state",
+            fault=False,
         )
     try:
         decode_updates(visit.definition, end.updates, f"branch {lane!r}")

@@ -6,6 +6,7 @@ messages and the session's messages. What the log rows say is kept byte for byte
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from perdure.stores import (
 )
 
 from ._book import Book
-from ._check import Checker, claim_of
+from ._check import Checked, Checker, claim_of
 from ._check_store import Report, live_threads
 from ._env import Env
 from ._journal import entries_of_visit
@@ -303,22 +304,27 @@ async def _messages(store: Store, row: ThreadRow) -> Sequence[bytes]:
     return [message.payload async for message in rows_of(store, query)]
 
 
-def kept_in(folder: Path) -> Iterator[tuple[str, Kept]]:
-    """The checkpoints in a folder, by the names of their files. ``Unreadable`` names one that is none;
-    ``ValueError`` where there are no files."""
+def kept_in(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """The files of a folder, by name. ``ValueError`` where there are none."""
     paths = sorted(folder.glob("*.json"))
     if not paths:
         raise ValueError(f"no frozen checkpoints are in {str(folder)!r}: `perdure freeze` writes them")
     for path in paths:
-        yield path.name, Kept.decoded(path.read_bytes(), str(path))
+        yield str(path), path.read_bytes()
+
+
+def judge(definitions: Mapping[str, Definition], path: str, stored: bytes) -> Checked:
+    """Look at what a file holds as at a store's thread. ``Unreadable`` names one that is no checkpoint."""
+    kept = Kept.decoded(stored, path)
+    # At the moment of its last commit: what fits today fits next year.
+    then = kept.claim.thread.updated
+    checker = Checker(MemoryStore(), definitions, Env(now=partial(int, then)))
+    return evolve(checker.claim(kept.claim, kept.messages), source=os.path.basename(path))
 
 
 def check_folder(definitions: Mapping[str, Definition], folder: Path) -> Report:
-    """Look at the checkpoints in a folder as at a store's threads; no loop is needed."""
+    """Look at the checkpoints in a folder; no loop is needed."""
     report = Report()
-    for name, kept in kept_in(folder):
-        # At the moment of its last commit: what fits today fits next year.
-        then = kept.claim.thread.updated
-        checker = Checker(MemoryStore(), definitions, Env(now=partial(int, then)))
-        report.take(evolve(checker.claim(kept.claim, kept.messages), source=name))
+    for path, stored in kept_in(folder):
+        report.take(judge(definitions, path, stored))
     return report

@@ -14,6 +14,7 @@ from perdure.machines import BadUpdate, Effect, Failure, Fire, HandlerPlan, NotS
 from perdure.stores import MemoryMoved, StaleClaim, TooLarge
 
 from ._attempt import Attempt
+from ._book import family
 from ._context import Parking, Visit, micros
 from ._effects import settle_doubts, settle_unasked
 from ._ends import Drained, End, Fired, Lost, Moved, MustPark, Preempted, Raised
@@ -69,6 +70,7 @@ class VisitRunner:
 
     async def run(self) -> Left:
         visit = self.visit
+        await self._refuse_strays()
         now = visit.env.now()
         todo = [h for h in visit.unfinished() if visit.book.retry_at.get(h.lane, 0) <= now]
         self.attempts = [Attempt(visit, h, visit.book.failed.get(h.lane, 0) + 1) for h in todo]
@@ -137,6 +139,29 @@ class VisitRunner:
             "artifacts": sorted(attempt.artifact_ids),
             "at": visit.env.now(),
         }
+
+    async def _refuse_strays(self) -> None:
+        """Effects in the lanes of handlers that the state no longer has: no call would ever match them, and
+        what asks for the same in another lane would do it a second time."""
+        visit, lanes = self.visit, {handler.lane for handler in self.visit.state.handlers}
+        held = [
+            record
+            for record in visit.book.effects.values()
+            if family(record.lane) not in lanes and record.outcome != "free" and not record.set_aside
+        ]
+        if held:
+            await self._ask_about_doubts()
+            named = ", ".join(f"{e.call} [{e.outcome}] in lane {e.lane!r}" for e in held)
+            thread_id = visit.row.address.thread_id
+            raise Parking(
+                "diverged",
+                f"{visit.where}: the record of this visit holds {named}, and the state has no such handler. "
+                f"Put it back, or `perdure resolve {thread_id} --ignore --runtime MODULE:NAME`",
+                {
+                    "asked": [],
+                    "held": [{"id": e.id, "call": e.call, "args": e.arguments.decode()} for e in held],
+                },
+            )
 
     async def _ask_about_doubts(self) -> None:
         """Before a divergence parks: what can be looked up is; nothing that nobody asks for is issued."""

@@ -28,6 +28,7 @@ from perdure.machines import (
     record,
     upcast,
 )
+from perdure.runtime import Resolution
 from perdure.runtime._check import Checked, Checker
 from perdure.runtime._look import find_thread
 from perdure.stores import Address, Threads
@@ -184,6 +185,78 @@ async def test_a_doubt_that_a_living_worker_may_still_hear_of_is_no_fault(loop: 
     assert (parked.resumes, parked.findings[0].fault) == (True, False)
 
 
+# --- branches -------------------------------------------------------------------------------------
+
+
+def pair(*, first: bool = True, event: str = "finished", text: Any = Note) -> Any:
+    """A state with two branches, or with the second one alone."""
+    base: Any = Machine[text, World]
+
+    class Pair(base, calls=[looked]):  # type: ignore[misc, call-arg]
+        working = State(initial=True)
+        done = State(final=True)
+        locals()[event] = working.to(done)
+
+        if first:
+
+            @working.handler
+            async def says(self, data: Any, step: Step[World]) -> Fire:
+                return getattr(self, event)(more="said")  # type: ignore[no-any-return]
+
+        @working.handler
+        async def sends(self, data: Any, step: Step[World]) -> Fire:
+            await step.call(looked, "a")
+            return getattr(self, event)()  # type: ignore[no-any-return]
+
+    return Pair
+
+
+@record
+class Counted:
+    text: str | None = None
+    more: int | None = None
+    lines: Annotated[Sequence[str], Append()] = ()
+
+
+BRANCHES = {
+    "nothing has changed": (pair(), [], "ended"),
+    "it is gone": (pair(first=False), [("effect", True), ("branch", False)], "parked"),
+    "its event is gone": (pair(event="over"), [("branch", False)], "ended"),
+    "its update does not fit": (pair(text=Counted), [("branch", True)], "parked"),
+}
+
+
+@pytest.mark.parametrize(("new", "said", "becomes"), BRANCHES.values(), ids=BRANCHES.keys())
+@simulated
+async def test_a_branch_that_has_finished(loop: SimLoop, new: Any, said: list[Any], becomes: str) -> None:
+    sim = Sim(loop)
+    sim.world.reply("looked", HANG)
+    await left(sim, pair())
+    findings = [finding for finding in (await check(sim, new)).findings if finding.about != "definition"]
+    assert [(finding.about, finding.fault) for finding in findings] == said
+    await sim.engine(new)
+    assert (await sim.until("ended", "parked")).standing.status == becomes
+    assert len(sim.world.arrivals) == 1  # also where the branch that sent it is a handler of its own now
+
+
+@simulated
+async def test_r102_an_effect_of_a_handler_that_is_gone_parks(
+    loop: SimLoop,
+) -> None:
+    sim = Sim(loop)
+    sim.world.reply("looked", HANG)
+    await left(sim, pair())
+    alone = pair(first=False)
+    await sim.engine(alone)
+    row = await sim.until("parked")
+    assert row.standing.reason == "diverged"
+    assert "looked [done] in lane 'sends', and the state has no such handler" in (row.standing.note or "")
+    thread = sim.thread(alone)
+    await thread.resolve(Resolution(action="ignore"))
+    assert (await sim.until("ended", "parked")).standing.status == "ended"
+    assert len(set(sim.world.keys)) == 2  # as the operator said: it is done again
+
+
 # --- data, states, signals ------------------------------------------------------------------------
 
 
@@ -247,6 +320,30 @@ def desk(
 
 
 Desk = desk()
+
+
+def timed(event: str) -> Any:
+    """A thread that waits for a timer of this name."""
+
+    class Timed(Machine[Note, World]):
+        waiting = State(initial=True)
+        done = State(final=True)
+        go = waiting.to(done).on_signal()
+        locals()[event] = waiting.to(done).after(timedelta(minutes=1))
+
+    return Timed
+
+
+@simulated
+async def test_a_timer_whose_event_is_gone(loop: SimLoop) -> None:
+    sim = Sim(loop)
+    await left(sim, timed("late"), "waiting")
+    assert (await check(sim, timed("late"))).findings == ()
+    findings = [f for f in (await check(sim, timed("over"))).findings if f.fault]
+    assert [(f.about, f.what) for f in findings] == [("timer", "late")]
+    assert "removed_events=('late',)" in findings[0].mend
+    await sim.engine(timed("over"))
+    assert (await sim.until("ended", "parked")).standing.reason == "unreadable"
 
 
 def other_states(data: Any = Note) -> Any:

@@ -12,12 +12,12 @@ import anyio
 import pytest
 from attrs import evolve
 from harness.cli import NASTY, Perdure
-from harness.engine import HANG, Note, Sim, bare, job, looked, simulated
+from harness.engine import HANG, Note, Sim, bare, fading, job, looked, simulated
 from harness.loop import SimLoop
 
 from perdure import Append, Conversation, Fire, Machine, Message, Runtime, State, Step, record
 from perdure.runtime._check import claim_of
-from perdure.runtime._freeze import Copy, copies, freeze, kept_in
+from perdure.runtime._freeze import Copy, Kept, copies, freeze, judge, kept_in
 from perdure.runtime.testing import assert_resumes
 from perdure.stores import Claim, MemoryStore
 
@@ -173,12 +173,34 @@ async def test_a_file_holds_what_a_claim_brings_byte_for_byte(tmp_path: Path) ->
         await late.signal(Talking.go, Talk(price=float("nan"), lines=["  "]), id="g")
         row = await late.row()
         written = await freeze(store, {"Talking": Talking._definition}, tmp_path, 1)
-    ((name, kept_one),) = await anyio.to_thread.run_sync(lambda: list(kept_in(tmp_path)))
-    assert list(written.files) == [name]
+    ((path, stored),) = await anyio.to_thread.run_sync(lambda: list(kept_in(tmp_path)))
+    (name,) = written.files
+    assert path == str(tmp_path / name)
+    kept_one = Kept.decoded(stored, path)
     assert kept_one.claim == same(await claim_of(store, row))
     assert written.files[name].pending == ("go",)
     assert len(kept_one.messages) == 1
     await anyio.to_thread.run_sync(assert_resumes, Runtime(machines=[Talking]), tmp_path)
+
+
+@simulated
+async def test_a_file_says_the_same_whenever_it_is_read(loop: SimLoop) -> None:
+    sim = Sim(loop)
+    sim.world.reply("fading", HANG)
+
+    async def body(machine: Any, data: Note, step: Step[Any]) -> Any:
+        await step.call(fading, "a")
+        return machine.finished()
+
+    machine = job(body)
+    engine = await sim.engine(machine)
+    await engine.start(machine)
+    await anyio.sleep(1)
+    engine.kill(known=True)
+    (copy,) = [each async for each in copies(sim.store, {"Job": machine._definition}, 1)]
+    assert isinstance(copy, Copy)
+    # Its receiver remembers the key for half a minute, which was over long ago where this is read.
+    assert judge({"Job": machine._definition}, copy.name, copy.content).findings == ()
 
 
 @simulated
