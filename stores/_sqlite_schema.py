@@ -164,8 +164,9 @@ async def examine(db: aiosqlite.Connection, path: str, migrations: Sequence[Migr
     version = await _version(db, path, len(migrations))
     if version < len(migrations):
         raise StoreUnreadable(
-            f"{path} is of an older perdure (schema {version}, this one reads {len(migrations)}), and is not "
-            f"migrated by who only reads: look at a copy of it that this perdure has opened once"
+            f"{path} is of an older perdure (schema {version}, this one reads {len(migrations)}), and who "
+            f"only reads does not migrate it: copy it (`sqlite3 {path} '.backup COPY'`), open the copy once "
+            "(`perdure ls --store sqlite:///COPY`), and look at that"
         )
     await _check_columns(db, path, migrations)
 
