@@ -53,7 +53,7 @@ class Supervisor:
         return loop is not None and not loop.down and not loop.task.done()
 
     def drain(self) -> None:
-        """From now on a loop that ends has ended."""
+        """From now on a loop that returns has ended; one that dies is still started again."""
         self._draining = True
 
     async def ended(self, name: str) -> None:
@@ -75,7 +75,7 @@ class Supervisor:
                 if isinstance(raised, asyncio.CancelledError) and _is_cancelled():
                     raise
                 error = raised
-            if self._draining:
+            if self._draining and error is None:
                 return
             loop = self.loops[name]
             self._note(loop, error)

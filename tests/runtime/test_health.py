@@ -27,6 +27,7 @@ from perdure.runtime._health import Vitals
 from perdure.runtime._heartbeat import BeatingThread
 from perdure.runtime._inbox import LookingIn
 from perdure.runtime._stall import LoopWatch
+from perdure.runtime._supervise import Supervisor
 from perdure.stores import StoreUnavailable, Threads, system_clock
 
 pytest_plugins = ("harness.desk",)
@@ -191,6 +192,26 @@ def test_a_loop_that_dies_is_started_again_and_told(served: Served, monkeypatch:
         assert any(said.endswith(f"ZeroDivisionError: of {name}") for said in health["reasons"])
     served.start(Job())
     served.until(lambda: served.statuses() == {"ended"})
+
+
+@pytest.mark.anyio
+async def test_while_it_drains_a_loop_that_dies_is_started_again_and_one_that_returns_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("perdure.runtime._supervise.RESTART_PAUSE", 0)
+    supervisor, begun = Supervisor("me"), 0
+
+    async def dies_and_returns() -> None:
+        nonlocal begun
+        begun += 1
+        if begun == 1:
+            raise ZeroDivisionError
+
+    supervisor.drain()
+    supervisor.supervise("beating", dies_and_returns)
+    async with asyncio.timeout(PATIENCE):
+        await supervisor.ended("beating")
+    assert (begun, supervisor.loops["beating"].restarts) == (2, 1)
 
 
 def dies_once(name: str, keep: Callable[[Any], Any]) -> Callable[[Any], Any]:
