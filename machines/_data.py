@@ -133,7 +133,6 @@ class DataPlan(Generic[D]):
             if name not in positions and (items := getattr(data, name)):
                 # An upcaster has changed them: they lie nowhere yet.
                 changes.items[name] = [self._codec(name).snapshot(item) for item in items]
-                changes.replaced.add(name)
         for lane, update in updates:
             for name, value in update.items():
                 self._update(self._field(lane, name), lane, value, data, changes)

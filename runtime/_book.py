@@ -186,9 +186,10 @@ class Book:
         return (e for e in self.effects.values() if family(e.lane) == lanes)
 
     def set_aside(self, calls: Iterable[str]) -> None:
-        """No call of today's code matches effects of these names."""
+        """No call of today's code matches effects of these names; what is in doubt stays so."""
         for record in self.effects.values():
-            record.set_aside = record.set_aside or record.call in calls
+            if record.call in calls and record.outcome != "in doubt":
+                record.set_aside = True
 
     def allot(self) -> int:
         """The next record's id: ids follow the order of recording."""

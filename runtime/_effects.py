@@ -13,7 +13,17 @@ from typing import Any
 import anyio
 import msgspec
 
-from perdure.machines import UNKNOWN, Absent, Effect, Found, NotDone, NotStorable, Unknown, Unreadable
+from perdure.machines import (
+    UNKNOWN,
+    Absent,
+    Definition,
+    Effect,
+    Found,
+    NotDone,
+    NotStorable,
+    Unknown,
+    Unreadable,
+)
 from perdure.stores import KeyWrite, Micros
 
 from ._book import EffectRecord
@@ -325,17 +335,22 @@ async def settle_doubts(visit: Visit) -> None:
         await settle_unasked(visit, record)
 
 
+def unlisted(definition: Definition, thread_id: str, record: EffectRecord) -> Parking:
+    """The parking for a doubt of an effect that the machine does not list: nobody can be asked."""
+    return Parking(
+        "in doubt",
+        f"effect {record.call} with key {record.key} is in doubt, and {definition.name} lists no effect of "
+        f"that name: list it in calls=, give its new name renamed=({record.call!r},), or say what became of "
+        f"it with `perdure resolve {thread_id} --runtime MODULE:NAME`",
+        {"id": record.id, "call": record.call, "key": record.key},
+    )
+
+
 async def settle_unasked(visit: Visit, record: EffectRecord) -> None:
     """Bring an effect that no call of the handler matches to an outcome, or raise ``Parking``."""
     declared = visit.definition.calls.get(record.call)
     if not isinstance(declared, Effect):
-        raise Parking(
-            "in doubt",
-            f"effect {record.call} with key {record.key} is in doubt, and {visit.definition.name} lists no "
-            f"effect of that name: list it in calls=, give its new name renamed=({record.call!r},), or say "
-            f"what became of it with `perdure resolve {visit.row.address.thread_id} --runtime MODULE:NAME`",
-            {"id": record.id, "call": record.call, "key": record.key},
-        )
+        raise unlisted(visit.definition, visit.row.address.thread_id, record)
     try:
         values = declared.decode_arguments(record.arguments, f"{visit.where}: {declared.label}")
     except (Unreadable, msgspec.MsgspecError) as error:

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
+import msgspec
 from attrs import evolve, frozen
 
 from perdure.machines import Definition, Effect, NotStorable, Unreadable
@@ -138,14 +139,27 @@ def _settle(
             "at": now,
         }
         return [entry], _some(key_freed(record, record.call if effect is None else effect.key_name))
+    if effect is None and record.call in plan.removed_calls:
+        return _told(record, now, resolution, _checked_json(thread_id, resolution.value)), ()
     if effect is None:
         raise CannotResolve(f"thread {thread_id!r}: {plan.name} lists no effect {record.call!r} in calls=")
     value = _checked_value(thread_id, effect, resolution.value)
-    entries: list[Entry] = [
+    return _told(record, now, resolution, value), _some(key_outcome(effect, record, value, now))
+
+
+def _told(record: EffectRecord, now: Micros, resolution: Resolution, value: bytes) -> list[Entry]:
+    return [
         {"k": "resolution", "action": "done", "id": record.id, "by": resolution.by, "at": now},
         {"k": "done", "id": record.id, "value": raw(value), "at": now, "adopted": True},
     ]
-    return entries, _some(key_outcome(effect, record, value, now))
+
+
+def _checked_json(thread_id: str, value: bytes) -> bytes:
+    try:
+        msgspec.json.decode(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise CannotResolve(f"thread {thread_id!r}: the result is no JSON: {error}") from error
+    return value
 
 
 def _some(write: KeyWrite | None) -> tuple[KeyWrite, ...]:

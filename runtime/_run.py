@@ -26,7 +26,7 @@ from perdure.stores import (
 
 from ._cancel import doubts_in, end_in_place
 from ._context import LeaseLost, Parking, Visit
-from ._effects import settle_doubts
+from ._effects import settle_doubts, unlisted
 from ._env import Env
 from ._inbox import RunInbox
 from ._incoming import chosen, first_accepted, spent
@@ -145,6 +145,7 @@ class Run:
             if self._progress is None:
                 self._progress = await load(self.host.store, self.definition, self.claim)
             self.ledger.checkpoint_version = self._progress.version
+            self._refuse_removed(self._progress)
             self._note_resumption(self._progress)
             while True:
                 left = await self._visit(self._progress)
@@ -265,6 +266,11 @@ class Run:
                 f"thread {thread_id!r}: {crashes} workers died in state {self.standing.state!r} without "
                 f"its recording anything; mend it, then `perdure retry {thread_id} --runtime MODULE:NAME`",
             )
+
+    def _refuse_removed(self, progress: Progress) -> None:
+        for record in progress.book.doubts():
+            if record.call in self.definition.removed_calls:
+                raise unlisted(self.definition, self.address.thread_id, record)
 
     def _note_resumption(self, progress: Progress) -> None:
         state = self.definition.state_of(self.standing.state)

@@ -29,7 +29,7 @@ from perdure.machines import (
     record,
     upcast,
 )
-from perdure.runtime import StartConflict
+from perdure.runtime import Resolution, StartConflict
 from perdure.stores import Address
 from perdure.stores import Signal as StoredSignal
 
@@ -494,6 +494,24 @@ async def test_a_call_that_nothing_lists_parks_and_one_that_was_removed_is_set_a
     removed = paying(2, [1], call=other, removed_calls=("pay",))
     await sim.engine(removed)
     await sim.thread(removed).retry()
+    await sim.until("ended")
+    assert [a.name for a in sim.world.arrivals] == ["pay", "other"]
+
+
+@simulated
+async def test_a_removed_call_in_doubt_parks_until_somebody_says_what_became_of_it(loop: SimLoop) -> None:
+    old = paying(1, [300])
+    sim = Sim(loop, old)
+    sim.world.reply("pay", Reply(takes=9.0))
+    engine = await sim.engine()
+    await engine.start(old, Empty())
+    await sleep(1)
+    engine.kill()
+    removed = paying(2, [1], call=other, removed_calls=("pay",))
+    await sim.engine(removed)
+    parked = await sim.until("parked")
+    assert parked.standing.reason == "in doubt"
+    await sim.thread(removed).resolve(Resolution(action="done", value=b'"pay-1"'))
     await sim.until("ended")
     assert [a.name for a in sim.world.arrivals] == ["pay", "other"]
 
