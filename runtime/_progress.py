@@ -120,14 +120,17 @@ def _read(
     definition.upcasts.check(version, where)
     older = definition.upcasts.changes_data(version)
     later = [(row, body) for row, body in checkpoints if row.n > base_at]
-    found = definition.data.load(
-        base.base,
-        [(row.n, body.delta or {}) for row, body in later],
-        [(item.n, item.payload) for item in claim.items],
-        messages,
-        owned_values(thread.address.thread_id, thread.standing.seq),
-        partial(definition.upcasts.data, version=version, where=where) if older else None,
-    )
+    try:
+        found = definition.data.load(
+            base.base,
+            [(row.n, body.delta or {}) for row, body in later],
+            [(item.n, item.payload) for item in claim.items],
+            messages,
+            owned_values(thread.address.thread_id, thread.standing.seq),
+            partial(definition.upcasts.data, version=version, where=definition.data.where) if older else None,
+        )
+    except Unreadable as error:
+        raise Unreadable(f"{where}: {error}") from error
     last_row, last = checkpoints[-1]
     book = Book(names=current_names(definition))
     for row, body in bodies:
