@@ -128,7 +128,7 @@ def test_a_lost_reply_is_unknown_and_not_failed(
 ) -> None:
     with monkeypatch.context() as broken:
         broken.setattr(_cli_operate, "PATIENCE", 0.1)
-        broken.setattr(_cli_load, "open_store", lambda url: Silent("perdure.db"))
+        broken.setattr(_cli_load, "open_store", lambda url, **_: Silent("perdure.db"))
         said = cli(*command)
     assert (said.status, said.out, said.err.count("\n")) == (75, "", 1)
     assert said.err.startswith("perdure: unknown: the store does not answer whether ")
@@ -142,7 +142,7 @@ def test_an_id_that_was_drawn_is_told_when_the_reply_is_lost(
     cli: Perdure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_cli_operate, "PATIENCE", 0.1)
-    monkeypatch.setattr(_cli_load, "open_store", lambda url: Silent("perdure.db"))
+    monkeypatch.setattr(_cli_load, "open_store", lambda url, **_: Silent("perdure.db"))
     said = cli(*APPROVE)
     [(_, drawn, _)] = inbox()
     assert f"send it again with --id {drawn}: it counts once" in said.err
