@@ -15,6 +15,7 @@ def register(app: typer.Typer) -> None:
     for name, command in (
         ("demo", demo_command),
         ("run", run_command),
+        ("start", start_command),
         ("ls", ls_command),
         ("show", show_command),
         ("history", history_command),
@@ -53,6 +54,31 @@ def run_command(
     told = Output(as_json=False, stream=sys.stderr) if as_json else out
     asked = asked_run(runtime, machine, data, thread, workspace)
     raise typer.Exit(run_async(run(out, told, asked, store, no_wait=no_wait)))
+
+
+def start_command(
+    runtime: Annotated[str, typer.Argument(metavar="MODULE:NAME", help="Where the runtime stands.")],
+    machine: Annotated[str, typer.Argument(metavar="MACHINE")],
+    data: Annotated[str, typer.Option(metavar="JSON", help="The fields to start with.")] = "{}",
+    thread: Annotated[str | None, typer.Option(metavar="ID", help="Once by id; else one is drawn.")] = None,
+    priority: Annotated[
+        int, typer.Option(min=-10, max=10, help="Each point counts as a minute of waiting.")
+    ] = 0,
+    signal: Annotated[str | None, typer.Option(metavar="EVENT", help="In its inbox from the start.")] = None,
+    payload: Annotated[str | None, typer.Option(metavar="JSON", help="That signal's payload.")] = None,
+    id: Annotated[str | None, typer.Option(help="That signal's id: once by id.")] = None,
+    workspace: Workspace = "default",
+    store: StoreURL = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start a thread and leave it to the workers."""
+    from ._cli_run import asked_run
+    from ._cli_start import With, start
+    from ._cli_text import Output
+
+    asked = asked_run(runtime, machine, data, thread, workspace)
+    given = With(priority=priority, signal=signal, payload=payload, id=id)
+    run_async(start(Output(as_json=as_json), asked, store, given))
 
 
 def ls_command(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Generic, TypeVar, overload
 
 import anyio
-from attrs import frozen
+from attrs import evolve, frozen
 
 from perdure.artifacts import ArtifactBackend
-from perdure.machines import Definition, NotStorable, Of, Signal, definition
+from perdure.machines import Definition, Of, Signal, SignalMessage, definition
 from perdure.stores import (
     MAX_ID,
     MAX_WORKSPACE,
@@ -28,10 +28,9 @@ from perdure.stores import Signal as StoredSignal
 
 from ._cancel import cancel, terminate
 from ._client_memory import ClientMemory
-from ._client_start import AskedStart, Starting
+from ._client_start import AskedStart, Starting, check_priority, signal_of
 from ._env import Env
 from ._errors import Parked, SignalRefused, UnknownMachine
-from ._keys import digest
 from ._look import (
     StepSeen,
     ended_words,
@@ -44,7 +43,7 @@ from ._look import (
 )
 from ._operate import Resolution, resolve, retry
 from ._reliable import until_known
-from ._reserved import RESERVED
+from ._schemas import OtherVersions
 from ._stored_data import stored_data
 from ._uploads import DEFAULT_PRINCIPAL, DEFAULT_WORKSPACE, Uploads
 from ._wakeup import Bell
@@ -55,9 +54,11 @@ D = TypeVar("D")
 T = TypeVar("T")
 D_co = TypeVar("D_co", covariant=True)
 
-FIRST_LOOK = 0.02
+FIRST_LOOK = 0.01
 LONGEST_LOOK = 1.0
 """Seconds between looks at a thread that another process runs."""
+LOOKS = 0.1
+"""What part of the time that it took so far a wait may be longer than it must."""
 
 
 @frozen(kw_only=True)
@@ -206,6 +207,7 @@ class Client:
         self._definitions = definitions
         self._worker = worker
         self._bell = Bell(store, env) if worker is None else worker.bell
+        self._versions = OtherVersions(store=store)
 
     async def tell(self, address: Address, *, owner: str | None = None) -> None:
         """Whoever has this thread, or may claim it, is to look at it now."""
@@ -236,21 +238,56 @@ class Client:
         workspace: str = DEFAULT_WORKSPACE,
         principal: str = DEFAULT_PRINCIPAL,
         session: str | None = None,
+        priority: int = 0,
+        signals: Sequence[SignalMessage[M]] = (),
     ) -> Thread[M, D]:
         """Start a thread, once by (workspace, thread_id): again with the same data, it is the thread there.
 
+        ``priority`` (-10 to 10): each point counts as a minute of waiting for a worker. ``signals``
+        (``Summarise.approve.message(Approval(by="ada"), id="a1")``) are in its inbox from the first moment
+        on, behind what was sent to this id before; where the thread is there already they are delivered to
+        it. Start and signals land together or not at all.
+
         ``StartConflict`` where that thread was started with another machine or other data; ``NotStorable``
-        names a field whose value cannot be stored. Nothing is written then.
+        names a field whose value cannot be stored; ``SignalRefused`` and ``SignalConflict`` as in
+        ``Thread.signal``. Nothing is written then.
         """
         plan = self.plan_of(machine)
         check_name("workspace", workspace, MAX_WORKSPACE)
         check_name("thread_id", thread_id, MAX_ID)
         address = Address(workspace=workspace, thread_id=thread_id)
-        asked = AskedStart(address=address, data=data, principal=principal, session=session or thread_id)
+        check_priority(address, priority)
+        asked = AskedStart(
+            address=address,
+            data=data,
+            principal=principal,
+            session=session or thread_id,
+            priority=priority,
+            signals=tuple([await self._signal_with(plan, address, message) for message in signals]),
+        )
         started = await Starting(self.store, self.env, plan, self._worker).start(asked)
-        if started.owner is None:
+        if started.thread.owner is None:
             await self.tell(address)
+        elif not started.created:
+            for each in started.delivered:
+                if each.new:
+                    await self._told(address, each.row, each.thread)
         return Thread(self, plan, address)
+
+    async def _signal_with(
+        self, plan: Definition, address: Address, message: SignalMessage[Any]
+    ) -> StoredSignal:
+        if not isinstance(message, SignalMessage):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise SignalRefused(
+                f"thread {address.thread_id!r}: signals= takes messages, as {plan.name}.approve.message(...) "
+                f"makes them, not {message!r}"
+            )
+        if not issubclass(plan.machine, message.machine):
+            raise SignalRefused(
+                f"thread {address.thread_id!r} is of machine {plan.name}, and the signal {message.name!r} is "
+                f"one of {message.machine.__name__}"
+            )
+        return await self._signal(plan, address, message.name, message.payload, message.id)
 
     def thread(
         self, machine: Of[M, D], /, *, thread_id: str, workspace: str = DEFAULT_WORKSPACE
@@ -274,29 +311,28 @@ class Client:
 
     async def send(self, plan: Definition, address: Address, event: str, payload: Any, id: str) -> None:
         """Deliver one signal; see ``Thread.signal``."""
-        known = plan.events.get(event)
-        if known is None or known.kind != "signal":
-            signals = ", ".join(n for n, e in plan.events.items() if e.kind == "signal") or "none"
-            raise SignalRefused(f"{plan.name} has no signal {event!r}; it has: {signals}")
-        where = f"thread {address.thread_id!r}: signal {id!r}"
-        if id in RESERVED:
-            raise SignalRefused(f"{where}: this id is the runtime's own: choose another one")
-        try:
-            encoded = b"null" if known.payload is None else known.payload.roundtrip(payload, where)[0]
-        except NotStorable as error:
-            raise SignalRefused(str(error)) from error
-        if known.payload is None and payload is not None:
-            raise SignalRefused(f"{where}: {plan.name}.{event} takes no payload")
-        signal = StoredSignal(
-            address=address, id=id, event=event, payload=encoded, digest=digest(event, encoded)
-        )
+        await self.deliver(await self._signal(plan, address, event, payload, id))
+
+    async def deliver(self, signal: StoredSignal) -> None:
+        """Deliver one signal that was checked."""
+        address = signal.address
         try:
             delivered = await until_known(lambda: self.store.deliver(signal))
         except ThreadEnded as error:
             ended = ended_words((await find_thread(self.store, address)).standing)
-            raise SignalRefused(f"{where}: the thread has ended: {ended}") from error
+            raise SignalRefused(
+                f"thread {address.thread_id!r}: signal {signal.id!r}: the thread has ended: {ended}"
+            ) from error
         if delivered.new:
             await self._told(address, delivered.row, delivered.thread)
+
+    async def _signal(
+        self, plan: Definition, address: Address, event: str, payload: Any, id: str
+    ) -> StoredSignal:
+        signal = signal_of(plan, address, event, payload, id)
+        where, now = f"thread {address.thread_id!r}: signal {id!r}", self.env.now()
+        version = await self._versions.version(plan, address, event, signal.payload, where, now)
+        return evolve(signal, version=version)
 
     async def cancel(
         self,
@@ -339,7 +375,8 @@ class Client:
         self, address: Address, plan: Definition, reached: Callable[[ThreadRow], bool]
     ) -> ThreadRow:
         """The row of a thread of this machine, once it is as asked for."""
-        worker, pause = self._worker, FIRST_LOOK
+        worker, now = self._worker, asyncio.get_running_loop().time
+        began = now()
         with nullcontext(asyncio.Event()) if worker is None else worker.watching(address) as changed:
             while True:
                 changed.clear()
@@ -347,9 +384,8 @@ class Client:
                 _same_machine(row, plan)
                 if reached(row):
                     return row
-                with anyio.move_on_after(pause):
+                with anyio.move_on_after(min(max(LOOKS * (now() - began), FIRST_LOOK), LONGEST_LOOK)):
                     await changed.wait()
-                pause = min(2 * pause, LONGEST_LOOK)
 
 
 def _is_over(row: ThreadRow) -> bool:

@@ -9,16 +9,34 @@ from typing import Any
 from attrs import frozen
 
 from perdure.machines import Definition, NotStorable
-from perdure.stores import Address, Claim, ItemsRow, Standing, Start, Started, Store, ThreadRow
+from perdure.stores import (
+    Address,
+    Claim,
+    ItemsRow,
+    Signal,
+    Standing,
+    Start,
+    Started,
+    Store,
+    ThreadEnded,
+    ThreadRow,
+    Threads,
+)
 
 from ._context import micros
 from ._env import Env
+from ._errors import SignalRefused
 from ._journal import Body, encode_body, log_row
+from ._keys import digest
 from ._ledger import side_digest
+from ._look import ended_words, find_thread
 from ._progress import Progress, conversation_field, owned_values
-from ._reliable import released, until_known
+from ._reliable import page_of, released, until_known
+from ._reserved import RESERVED
 from ._starts import check_same, identity_of
 from ._worker import Worker
+
+MOST_URGENT = 10
 
 
 @frozen(kw_only=True)
@@ -29,6 +47,8 @@ class AskedStart:
     data: Any
     principal: str
     session: str
+    priority: int
+    signals: tuple[Signal, ...]
 
 
 class Starting:
@@ -40,17 +60,25 @@ class Starting:
         self._plan = plan
         self._worker = worker
 
-    async def start(self, asked: AskedStart) -> ThreadRow:
+    async def start(self, asked: AskedStart) -> Started:
         """See ``Client.start``."""
         worker = self._worker
         with nullcontext() if worker is None else worker.starting():
             start, progress = self._prepare(asked)
+            if asked.signals:  # they must not reach a thread that is another one than was meant
+                await self._refuse_another(start)
             started = await self._send(start)
             if not started.created:
                 await check_same(self._store, self._plan, started.thread, start)
             elif worker is not None and _is_still_ours(started.thread, start):
                 await self._take(worker, started, start, progress)
-        return started.thread
+        return started
+
+    async def _refuse_another(self, start: Start) -> None:
+        place = Threads(workspace=start.address.workspace, thread_id=start.address.thread_id)
+        page = await page_of(self._store, place, limit=1)
+        for thread in page.rows:
+            await check_same(self._store, self._plan, thread, start)
 
     async def _take(self, worker: Worker, started: Started, start: Start, progress: Progress) -> None:
         """Run a thread that this process has just created and claimed, or give it up."""
@@ -72,6 +100,12 @@ class Starting:
     async def _send(self, start: Start) -> Started:
         try:
             return await until_known(lambda: self._store.start(start))
+        except ThreadEnded as error:
+            ended = ended_words((await find_thread(self._store, start.address)).standing)
+            raise SignalRefused(
+                f"thread {start.address.thread_id!r}: its signals were not delivered: the thread has ended: "
+                f"{ended}"
+            ) from error
         except BaseException:
             if self._worker is not None and start.owner is not None:
                 self._worker.be_unsure()  # whoever waited for it has gone, and it may have landed
@@ -79,11 +113,7 @@ class Starting:
 
     def _prepare(self, asked: AskedStart) -> tuple[Start, Progress]:
         plan, address, data = self._plan, asked.address, asked.data
-        if type(data) is not plan.data.cls:
-            raise NotStorable(
-                f"thread {address.thread_id!r}: machine {plan.name} takes {plan.data.cls.__name__}, not "
-                f"{type(data).__name__}"
-            )
+        _check_data(plan, address, data)
         now = self._env.now()
         merged = plan.data.started(data, owned_values(address.thread_id, 0))
         base = plan.data.base(merged.data, merged.positions)
@@ -113,6 +143,8 @@ class Starting:
             session=asked.session,
             principal=asked.principal,
             parent=None,
+            priority=asked.priority,
+            signals=asked.signals,
             started=identity_of(plan, merged),
             owner=self._worker.worker if claims and self._worker is not None else None,
         )
@@ -126,6 +158,55 @@ class Starting:
             version=plan.version,
         )
         return start, progress
+
+
+def _check_data(plan: Definition, address: Address, data: Any) -> None:
+    if type(data) is not plan.data.cls:
+        raise NotStorable(
+            f"thread {address.thread_id!r}: machine {plan.name} takes {plan.data.cls.__name__}, not "
+            f"{type(data).__name__}"
+        )
+
+
+def check_priority(address: Address, priority: int) -> None:
+    """``ValueError`` where it is none."""
+    if type(priority) is not int or not -MOST_URGENT <= priority <= MOST_URGENT:
+        raise ValueError(
+            f"thread {address.thread_id!r}: priority= takes a whole number from {-MOST_URGENT} to "
+            f"{MOST_URGENT}, not {priority!r}"
+        )
+
+
+def refuse_reserved(address: Address, id: str) -> None:
+    """``SignalRefused`` where the id is one of the runtime's own messages."""
+    if id in RESERVED:
+        raise SignalRefused(
+            f"thread {address.thread_id!r}: signal {id!r}: this id is the runtime's own: choose another one"
+        )
+
+
+def signal_of(plan: Definition, address: Address, event: str, payload: Any, id: str) -> Signal:
+    """A signal as it is delivered; ``SignalRefused`` where the machine takes no such thing."""
+    known = plan.events.get(event)
+    if known is None or known.kind != "signal":
+        signals = ", ".join(n for n, e in plan.events.items() if e.kind == "signal") or "none"
+        raise SignalRefused(f"{plan.name} has no signal {event!r}; it has: {signals}")
+    where = f"thread {address.thread_id!r}: signal {id!r}"
+    refuse_reserved(address, id)
+    try:
+        encoded = b"null" if known.payload is None else known.payload.roundtrip(payload, where)[0]
+    except NotStorable as error:
+        raise SignalRefused(str(error)) from error
+    if known.payload is None and payload is not None:
+        raise SignalRefused(f"{where}: {plan.name}.{event} takes no payload")
+    return Signal(
+        address=address,
+        id=id,
+        event=event,
+        payload=encoded,
+        digest=digest(event, encoded),
+        version=plan.version,
+    )
 
 
 def _first_standing(plan: Definition, due: Mapping[str, int]) -> Standing:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from threading import Thread
 
 import anyio
 from attrs import evolve
 
-from perdure.stores import Micros, Store, StoreError, WorkerRow
+from perdure.stores import DefinitionRow, Micros, Store, StoreError, WorkerRow
 
 from ._clock import StoreClock
 from ._observe import logger
@@ -51,10 +51,10 @@ class Heartbeat:
         self._stalled = stalled
         self._beaten = 0.0
 
-    async def begin(self) -> None:
-        """Show that the process lives, until the store's clock is known well enough."""
+    async def begin(self, definitions: Sequence[DefinitionRow] = ()) -> None:
+        """Show that the process lives, and what it can run, until the store's clock is known well enough."""
         for _ in range(FIRST_BEATS):
-            await self._beat(self._store)
+            await self._beat(self._store, definitions)
             if self._clock.width <= CLOSE_ENOUGH:
                 break
 
@@ -91,9 +91,9 @@ class Heartbeat:
         """Whether one was missed."""
         return self.age > self._lease * 2 / BEATS_A_LEASE
 
-    async def _beat(self, store: Store) -> None:
+    async def _beat(self, store: Store, definitions: Sequence[DefinitionRow] = ()) -> None:
         before, sent = self._time(), self._clock.here()
-        at = await store.beat(self._row)
+        at = await store.beat(self._row, definitions)
         self._clock.heard(at, sent=sent)
         self._beaten = max(self._beaten, before)
 

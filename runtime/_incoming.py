@@ -8,7 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
-from perdure.machines import Spent
+from perdure.machines import Definition, Spent
 from perdure.stores import InboxRow, Micros
 
 from ._context import Visit
@@ -66,6 +66,8 @@ def first_accepted(
     """The first message that the state accepts."""
     for row in pending:
         taken: Incoming | None = None
+        if is_newer(visit.definition, row):
+            continue
         event = signal_event(visit.definition, row, visit.where)
         if event == CANCEL:
             taken = _cancelled(visit, progress, row)
@@ -74,6 +76,11 @@ def first_accepted(
         if taken is not None:
             return taken
     return None
+
+
+def is_newer(definition: Definition, row: InboxRow) -> bool:
+    """The payload is of a later version: it is left to a worker that has that code."""
+    return row.version > definition.version
 
 
 def _cancelled(visit: Visit, progress: Progress, row: InboxRow) -> Incoming | None:

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from attrs import evolve
 
 from perdure.artifacts import ArtifactBackend, open_artifacts
-from perdure.machines import Definition, DefinitionError, Machine, Of, definition
+from perdure.machines import Definition, DefinitionError, Machine, Of, SignalMessage, definition
 from perdure.stores import MemoryStore, Store, ThreadRow, Threads, open_store
 
 from ._claiming import WorkerOptions
@@ -155,10 +155,19 @@ class Runtime(Generic[X]):
         workspace: str = DEFAULT_WORKSPACE,
         principal: str = DEFAULT_PRINCIPAL,
         session: str | None = None,
+        priority: int = 0,
+        signals: Sequence[SignalMessage[M]] = (),
     ) -> Thread[M, D]:
         """Start a thread and run it here; see ``Client.start``."""
         return await self._running.start(
-            machine, data, thread_id=thread_id, workspace=workspace, principal=principal, session=session
+            machine,
+            data,
+            thread_id=thread_id,
+            workspace=workspace,
+            principal=principal,
+            session=session,
+            priority=priority,
+            signals=signals,
         )
 
     def thread(

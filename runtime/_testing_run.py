@@ -169,8 +169,8 @@ class Run:
         client = Client(self.store, self.artifacts, self.env, known, None)
         for content in self.asked.uploads:
             await client.artifacts.put(content, media_type="application/octet-stream")
-        place = {"thread_id": ADDRESS.thread_id, "workspace": ADDRESS.workspace}
-        thread = await client.start(self.asked.plan.machine, self.asked.data, **place)
+        machine, data = self.asked.plan.machine, self.asked.data
+        thread = await client.start(machine, data, thread_id=ADDRESS.thread_id, workspace=ADDRESS.workspace)
         stuck = True
         with suppress(TimeoutError):
             async with asyncio.timeout(LONGEST_RUN.total_seconds()):

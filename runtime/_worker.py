@@ -37,6 +37,7 @@ from ._observe import Observers, logger
 from ._progress import Progress
 from ._reliable import page_of, until_known
 from ._run import Change, Run
+from ._schemas import row_of
 from ._stall import LoopWatch
 from ._supervise import Supervisor, cancel
 from ._turns import Turns
@@ -125,7 +126,7 @@ class Worker:
             time=asyncio.get_running_loop().time,
             stalled=self.watch.stalled,
         )
-        await self.heartbeat.begin()
+        await self.heartbeat.begin([row_of(plan, now) for plan in self._definitions.values()])
         self.supervise("claiming", self.claiming.keep)
         self.supervise("heartbeat", self._beat)
         self.supervise("looking in", self._looking.keep)

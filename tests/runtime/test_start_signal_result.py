@@ -207,12 +207,13 @@ async def test_the_same_id_in_another_workspace_is_another_thread(loop: SimLoop)
 )
 @simulated
 async def test_a_name_that_no_store_could_hold_is_refused_at_the_start(
-    loop: SimLoop, names: dict[str, str], error: type[Exception]
+    loop: SimLoop, names: dict[str, Any], error: type[Exception]
 ) -> None:
     sim = Sim(loop, Desk)
     client = sim.client()
+    place: dict[str, Any] = {"thread_id": "t", "workspace": "w", **names}
     with pytest.raises(error):
-        await client.start(Desk, Note(), **{"thread_id": "t", "workspace": "w", **names})
+        await client.start(Desk, Note(), **place)
     assert sim.store._tables.threads == {}
 
 

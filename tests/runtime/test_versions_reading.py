@@ -569,7 +569,7 @@ async def test_a_start_sent_again_under_newer_code_is_the_same_start(loop: SimLo
     sim = await in_review(loop)
     first = await sim.row()
     client = sim.client(Desk2)
-    address = {"thread_id": "t", "workspace": "w"}
+    address: dict[str, Any] = {"thread_id": "t", "workspace": "w"}
     await client.start(Desk2, Brief(notes=("",)), **address)
     assert await sim.row() == first
     with pytest.raises(StartConflict, match="and other data"):

@@ -14,6 +14,8 @@ from typing import Any
 import anyio
 import pytest
 from anyio import to_thread
+from harness.engine import CALLS, Note, Sim, World, simulated
+from harness.loop import SimLoop
 
 from perdure.machines import Accept, Call, Cancellation, Fire, Machine, Retry, State, Step, read, record
 from perdure.runtime import Parked, Runtime
@@ -21,8 +23,6 @@ from perdure.runtime._env import Env
 from perdure.runtime._liveness import Mark, take_mark
 from perdure.runtime._wakeup import LONGEST_PATH, RUNG, Bell, open_ear
 from perdure.stores import Address, StoreUnavailable, open_store
-
-pytestmark = pytest.mark.anyio
 
 NEVER = timedelta(hours=1)
 """A poll that no test waits for: what happens, happens because of a hint."""
@@ -108,6 +108,20 @@ class Hasty(Machine[Talk, Any], version=1, calls=[is_open]):
         return self.tried(lines=(await step.call(is_open),))
 
 
+class Waiter(Machine[Note, World], version=1, calls=CALLS):
+    """Works for nothing, and then waits."""
+
+    begins = State(initial=True)
+    waits = State()
+    done = State(final=True)
+    began = begins.to(waits)
+    close = waits.to(done).on_signal()
+
+    @begins.handler
+    async def begin(self, data: Note, step: Step[World]) -> Fire:
+        return self.began()
+
+
 def runtime_at(folder: Path, **options: Any) -> Runtime[Any]:
     gate = Gate(opened=asyncio.Event(), reached=asyncio.Event())
     given = {"poll": NEVER, "grace": timedelta(0), "artifacts": "memory:", "deps": gate, **options}
@@ -125,6 +139,7 @@ async def beside(folder: Path) -> AsyncIterator[Any]:
 # --- what a hint brings about -----------------------------------------------------------------------
 
 
+@pytest.mark.anyio
 async def test_a_start_and_a_signal_from_elsewhere_are_taken_up_without_a_poll(tmp_path: Path) -> None:
     async with runtime_at(tmp_path), beside(tmp_path) as client:
         thread = await client.start(Desk, Talk(), thread_id="t")
@@ -134,6 +149,7 @@ async def test_a_start_and_a_signal_from_elsewhere_are_taken_up_without_a_poll(t
         assert (await thread.result()).data.lines == ("one", "two")
 
 
+@pytest.mark.anyio
 async def test_a_hundred_signals_at_once_are_all_taken_up(tmp_path: Path) -> None:
     """More than a socket's buffer holds."""
     async with runtime_at(tmp_path), beside(tmp_path) as client:
@@ -143,6 +159,7 @@ async def test_a_hundred_signals_at_once_are_all_taken_up(tmp_path: Path) -> Non
         assert {each.state for each in ended} == {"done"}
 
 
+@pytest.mark.anyio
 async def test_a_running_handler_is_cancelled_at_once(tmp_path: Path) -> None:
     running = runtime_at(tmp_path)
     async with running, beside(tmp_path) as client:
@@ -154,6 +171,7 @@ async def test_a_running_handler_is_cancelled_at_once(tmp_path: Path) -> None:
         assert (ended.state, ended.data.lines) == ("off", ("ada",))
 
 
+@pytest.mark.anyio
 async def test_a_state_that_may_be_interrupted_is_interrupted_at_once(tmp_path: Path) -> None:
     running = runtime_at(tmp_path)
     async with running, beside(tmp_path) as client:
@@ -164,6 +182,7 @@ async def test_a_state_that_may_be_interrupted_is_interrupted_at_once(tmp_path: 
         assert (await thread.result()).state == "off"
 
 
+@pytest.mark.anyio
 async def test_a_handler_stops_when_its_thread_is_terminated_elsewhere(tmp_path: Path) -> None:
     running = runtime_at(tmp_path)
     async with running, beside(tmp_path) as client:
@@ -177,6 +196,7 @@ async def test_a_handler_stops_when_its_thread_is_terminated_elsewhere(tmp_path:
         assert not running.deps.opened.is_set()
 
 
+@pytest.mark.anyio
 async def test_a_parked_thread_goes_on_when_it_is_retried_elsewhere(tmp_path: Path) -> None:
     running = runtime_at(tmp_path)
     async with running, beside(tmp_path) as client:
@@ -188,6 +208,7 @@ async def test_a_parked_thread_goes_on_when_it_is_retried_elsewhere(tmp_path: Pa
         assert (await thread.result()).state == "done"
 
 
+@pytest.mark.anyio
 async def test_what_a_worker_gives_up_is_taken_up_by_another(tmp_path: Path) -> None:
     leaving, staying = runtime_at(tmp_path), runtime_at(tmp_path)
     staying.deps.opened.set()
@@ -214,6 +235,7 @@ def mark() -> Iterator[Mark]:
     taken.remove()
 
 
+@pytest.mark.anyio
 async def test_ten_thousand_datagrams_of_rubbish_change_nothing(mark: Mark) -> None:
     heard: list[Address | None] = []
     something = asyncio.Event()
@@ -249,6 +271,7 @@ async def test_ten_thousand_datagrams_of_rubbish_change_nothing(mark: Mark) -> N
     assert not await anyio.Path(path).exists()
 
 
+@pytest.mark.anyio
 async def test_a_false_hint_costs_a_look_and_no_more(tmp_path: Path) -> None:
     running = runtime_at(tmp_path)
     async with running, beside(tmp_path) as client:
@@ -263,6 +286,7 @@ async def test_a_false_hint_costs_a_look_and_no_more(tmp_path: Path) -> None:
         assert (await thread.result()).state == "done"
 
 
+@pytest.mark.anyio
 async def test_workers_that_hear_nothing_are_no_error(tmp_path: Path) -> None:
     """A dead process's socket, one that is gone, and one whose buffer is full."""
     async with open_store(f"sqlite:///{tmp_path}/w.db") as store:
@@ -284,6 +308,7 @@ async def test_workers_that_hear_nothing_are_no_error(tmp_path: Path) -> None:
             assert bell._hints[worker.worker]
 
 
+@pytest.mark.anyio
 async def test_a_store_that_does_not_answer_is_no_error(tmp_path: Path) -> None:
     class Away:
         async def page(self, *_: object, **__: object) -> None:
@@ -292,6 +317,7 @@ async def test_a_store_that_does_not_answer_is_no_error(tmp_path: Path) -> None:
     await Bell(Away(), Env()).ring(None)  # type: ignore[arg-type]
 
 
+@pytest.mark.anyio
 async def test_at_most_sixteen_workers_are_told_of_what_any_may_take(tmp_path: Path) -> None:
     async with open_store("memory://") as store:
         bell = Bell(store, Env())
@@ -325,9 +351,35 @@ def test_where_no_socket_can_be_the_poll_remains(tmp_path: Path) -> None:
     assert open_ear(str(tmp_path / "a.lock")) is None, "others could reach it"
 
 
+@pytest.mark.anyio
 async def test_without_a_socket_a_worker_goes_by_its_poll(tmp_path: Path) -> None:
     running = runtime_at(tmp_path, poll=timedelta(milliseconds=5), env=Env(mark=lambda _: Mark("here", "")))
     async with running, beside(tmp_path) as client:
         thread = await client.start(Desk, Talk(), thread_id="t")
         await thread.signal(Desk.close, id="c")
+        assert (await thread.result()).state == "done"
+
+
+# --- between the last look and the end of a claim -----------------------------------------------------
+
+
+@simulated
+async def test_what_comes_while_a_thread_is_given_up_is_claimed_again_at_once(loop: SimLoop) -> None:
+    sim = Sim(loop, Waiter, poll=NEVER)
+    engine = await sim.engine()
+    worker = engine.runtime._running._worker
+    assert worker is not None
+    commit = sim.store.commit
+    thread = sim.thread(Waiter)
+
+    async def and_then_a_signal(write: Any) -> None:
+        """It comes behind the run's last look and before the commit that lets the thread go."""
+        if write.log.kind == "transition" and write.standing.status == "waiting":
+            await sim.client().thread(Waiter, thread_id="t", workspace="w").signal(Waiter.close, id="c")
+            worker._heard(thread.address)
+        await commit(write)
+
+    sim.store.commit = and_then_a_signal  # type: ignore[method-assign]
+    await engine.start(Waiter)
+    async with asyncio.timeout(60):
         assert (await thread.result()).state == "done"
