@@ -1,9 +1,13 @@
 """perdure beside raw SQLite: ten transitions a thread, 1 KB of data, full history, everything durable.
 
     python -m benchmarks [--runs 3] [--concurrency 1 10 100 1000] [--json FILE]
+                         [--interrupted 10000] [--waiting 100000] [--signals 1000]
 
 The two take turns; figures are medians of the runs, and the ratio is the median of the runs' ratios, since
 shared machines drift. fsyncs are counted with strace, in a run of their own, where it is installed.
+
+Then a long-lived process: threads that a killed one left, threads that wait, and signals on their way; a size
+of 0 leaves one out.
 """
 
 from __future__ import annotations
@@ -50,6 +54,7 @@ def compare(concurrency: int, runs: int) -> dict[str, Any]:
             raw.append(run("benchmarks._raw", path, copy, concurrency))
         syncs = _syncs(Path(folder), threads, concurrency) if shutil.which("strace") else None
     return {
+        "measure": "transitions",
         "concurrency": concurrency,
         "transitions_per_second": steps / median(r["seconds"] for r in ours),
         "raw_per_second": steps / median(r["seconds"] for r in raw),
@@ -101,15 +106,50 @@ def show(rows: list[dict[str, Any]]) -> None:
     Console(width=120).print(table)
 
 
+LONG_LIVED = {"interrupted": "_interrupted", "waiting": "_waiting", "signals": "_signals"}
+UNITS = {"memory": (1e-6, "MB"), "cpu": (100, "% of a core"), "cpu_empty": (100, "% of a core")}
+"""Of a figure that is not in seconds: what to multiply it with, and what it is then."""
+
+
+def long_lived(measure: str, size: int, runs: int) -> dict[str, Any]:
+    """Medians of one measure of a long-lived process."""
+    found: list[dict[str, Any]] = []
+    for _ in range(runs):
+        with tempfile.TemporaryDirectory() as folder:
+            found.append(run(f"benchmarks.{LONG_LIVED[measure]}", folder, size))
+    medians = {name: median(each[name] for each in found) for name in found[0]}
+    return {"measure": measure, "size": size, **medians}
+
+
+def show_long_lived(rows: list[dict[str, Any]]) -> None:
+    """The table."""
+    table = Table(title="a long-lived process")
+    for name in ("measure", "size", "figure", "value"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        for name, value in row.items():
+            if name not in ("measure", "size"):
+                factor, unit = UNITS.get(name, (1000, "ms"))
+                table.add_row(row["measure"], f"{row['size']:,}", name, f"{value * factor:,.2f} {unit}")
+    Console(width=120).print(table)
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 10, 100, 1000])
+    parser.add_argument("--interrupted", type=int, default=10_000, metavar="THREADS")
+    parser.add_argument("--waiting", type=int, default=100_000, metavar="THREADS")
+    parser.add_argument("--signals", type=int, default=1000, metavar="SIGNALS")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     rows = [compare(concurrency, asked.runs) for concurrency in asked.concurrency]
     show(rows)
+    sizes = {measure: getattr(asked, measure) for measure in LONG_LIVED}
+    others = [long_lived(measure, size, asked.runs) for measure, size in sizes.items() if size]
+    show_long_lived(others)
+    rows += others
     if asked.json is not None:
         asked.json.write_text(json.dumps(rows, indent=2) + "\n")
 

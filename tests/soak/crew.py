@@ -9,10 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 import anyio
 from attrs import define, field
@@ -20,6 +17,7 @@ from attrs import define, field
 from .plan import WORKERS, Hit
 
 TESTS = Path(__file__).parents[1]
+SERVE = ("serve", "soak.desk:runtime")
 DRAINED = 15.0
 """Seconds within which a terminated worker has to be gone."""
 
@@ -43,6 +41,7 @@ class Crew:
     stops: list[Stopped] = field(factory=list[Stopped])
     happened: Counter[str] = field(factory=Counter[str])
     wrong: list[str] = field(factory=list[str])
+    _logs: dict[int, Path] = field(factory=dict[int, Path])
     _killed: set[int] = field(factory=set[int])
     _ending: dict[int, float] = field(factory=dict[int, float])
 
@@ -51,19 +50,18 @@ class Crew:
             self._start(worker)
 
     def _start(self, worker: int) -> None:
-        with self._log(worker) as log:
-            self.processes[worker] = subprocess.Popen(
-                [sys.executable, "-m", "soak.worker"],
+        log = self.folder / f"worker-{worker}-{self.happened['started']}.log"
+        self.happened["started"] += 1
+        with log.open("wb") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-c", "from perdure.runtime._cli import main; main()", *SERVE],
                 env={**os.environ, **self.environment, "PYTHONPATH": os.pathsep.join(sys.path)},
                 cwd=TESTS,
-                stdout=log,
-                stderr=log,
+                stdout=out,
+                stderr=out,
             )
-
-    @contextmanager
-    def _log(self, worker: int) -> Iterator[IO[bytes]]:
-        with (self.folder / f"worker-{worker}.log").open("ab") as log:
-            yield log
+        self.processes[worker] = process
+        self._logs[process.pid] = log
 
     async def watch(self) -> None:
         """Start again whoever is gone; an end that nobody asked for is a violation."""
@@ -83,6 +81,8 @@ class Crew:
         status = process.returncode
         if asked is not None and status == 0:
             self.happened["drained"] += 1
+        elif asked is not None and status == -signal.SIGTERM and not self._logs[process.pid].stat().st_size:
+            self.happened["terminated before it said that it was there"] += 1
         elif status == -signal.SIGKILL:
             self.happened["killed" if process.pid in self._killed else "killed by a thread"] += 1
         else:
@@ -113,8 +113,9 @@ class Crew:
     async def end(self) -> None:
         """Terminate all; each has to drain."""
         for process in self.processes.values():
-            self._ending[process.pid] = time.time() + DRAINED
-            process.terminate()
+            if process.pid not in self._ending:  # a second signal would not let it drain
+                self._ending[process.pid] = time.time() + DRAINED
+                process.terminate()
         for process in self.processes.values():
             with contextlib.suppress(subprocess.TimeoutExpired):
                 await anyio.to_thread.run_sync(process.wait, DRAINED)
