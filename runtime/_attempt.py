@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from perdure.machines import Declared, Effect, Fire, HandlerPlan, Keyed, Read
-from perdure.stores import KeyTaken, KeyWrite, MemoryCheck, Micros
+from perdure.stores import KeyRow, KeyTaken, KeyWrite, MemoryCheck, Micros
 
 from ._book import EffectRecord, Signature, family, signature_of
-from ._context import FOREVER, Parking, Stopped, Visit, micros
-from ._effects import intent_entry
+from ._context import FOREVER, KeyHeld, Parking, Stopped, Visit, micros
+from ._effects import KEY_POLL, intent_entry
 from ._ends import WEIGHT, Drained, End, Fired, MustPark, Raised
 from ._errors import AttemptTimedOut, CallMisuse
 from ._journal import Entry, raw
@@ -24,8 +24,6 @@ from ._provenance import Trail
 TURNS_TO_MATCH = 20
 """Loop turns that a strand whose call was just answered has to make its next one, before the attempt is taken
 to have diverged."""
-KEY_POLL = 0.2
-"""Seconds between looks at an explicit key that another thread has in doubt."""
 
 
 class Attempt:
@@ -109,7 +107,9 @@ class Attempt:
         where = f"{visit.where}: {read.label}"
 
         async def perform() -> tuple[bytes, Any]:
-            answer = await read.fn(visit.call_context("", FOREVER, self.number), **values)
+            answer = await visit.limited(
+                read, lambda: read.fn(visit.call_context("", FOREVER, self.number), **values)
+            )
             return read.result.roundtrip(answer, f"{where}: result")
 
         reuse = read.reuse_for
@@ -297,43 +297,39 @@ class Attempt:
 
     async def _claim_key(self, call: OpenEffect) -> None:
         """Take an explicit key for this visit, or be served what another visit made of it."""
-        visit, effect = self.visit, call.effect
         assert call.explicit is not None
-        waited = 0.0
-        patience = (effect.deadline + effect.settle).total_seconds()
-        while True:
-            salt = visit.env.token(16)
-            write = KeyWrite(
-                effect=effect.key_name,
-                key=call.explicit,
-                action="claim",
-                arguments=digest(salt, call.signature[2]),
-                salt=salt,
-            )
-            try:
-                await self._commit_intents([call], keys=(write,))
-            except KeyTaken as taken:
-                row = taken.row
-                if row.arguments != digest(row.salt, call.signature[2]):
-                    raise CallMisuse(
-                        f"{visit.where}: {effect.label}: key {call.explicit!r} was used with other arguments "
-                        f"by thread {row.thread_id!r}; one key names one action"
-                    ) from None
-                if row.outcome is not None:
-                    self._serve(call, row.outcome)
-                    return
-                if waited >= patience:
-                    raise Parking(
-                        "in doubt",
-                        f"{visit.where}: {effect.label}: key {call.explicit!r} is in doubt in thread "
-                        f"{row.thread_id!r}; see to that one, then "
-                        f"`perdure retry {visit.row.address.thread_id} --runtime MODULE:NAME`",
-                    ) from None
-                assert call.work is not None
-                await call.work.sleep(KEY_POLL)
-                waited += KEY_POLL
-            else:
-                return
+        salt = self.visit.env.token(16)
+        write = KeyWrite(
+            effect=call.effect.key_name,
+            key=call.explicit,
+            action="claim",
+            arguments=digest(salt, call.signature[2]),
+            salt=salt,
+        )
+        try:
+            await self._commit_intents([call], keys=(write,))
+        except KeyTaken as taken:
+            self._taken(call, taken.row)
+
+    def _taken(self, call: OpenEffect, row: KeyRow) -> None:
+        visit, label = self.visit, call.effect.label
+        if row.arguments != digest(row.salt, call.signature[2]):
+            raise CallMisuse(
+                f"{visit.where}: {label}: key {call.explicit!r} was used with other arguments "
+                f"by thread {row.thread_id!r}; one key names one action"
+            ) from None
+        if row.outcome is not None:
+            self._serve(call, row.outcome)
+            return
+        if call.held_for >= (call.effect.deadline + call.effect.settle).total_seconds():
+            raise Parking(
+                "in doubt",
+                f"{visit.where}: {label}: key {call.explicit!r} is in doubt in thread "
+                f"{row.thread_id!r}; see to that one, then "
+                f"`perdure retry {visit.row.address.thread_id} --runtime MODULE:NAME`",
+            ) from None
+        call.held_for += KEY_POLL
+        raise KeyHeld from None
 
     def _serve(self, call: OpenEffect, outcome: bytes) -> None:
         visit, now = self.visit, self.visit.env.now()
@@ -424,6 +420,8 @@ class Attempt:
     def _unblock(self) -> None:
         """A call that waits for its lane to be matched will not be made any more."""
         for call in self.calls:
+            if isinstance(call, OpenEffect) and call.work is not None:
+                call.work.unwant()
             if call.waits and call.task is not None and not call.task.done():
                 call.task.cancel()
 

@@ -163,6 +163,7 @@ class Checker:
             report=lambda progress: None,
             has_pending=lambda: False,
             memory_turns=Turns(),
+            permits=None,
         )
 
 

@@ -103,6 +103,13 @@ class Claiming:
         """Whether a suspect runs, or waits for this worker to have nothing else to do."""
         return self._suspects or self._suspect is not None
 
+    @property
+    def has_others(self) -> bool:
+        """Whether other workers seem to live."""
+        now = self._env.now()
+        rows = (row for row in self._rows.values() if row.id != self._holder.worker)
+        return any(row.ended is None and row.beat + row.lease >= now for row in rows)
+
     def wake(self) -> None:
         """Something may be runnable."""
         self._nudge.set()
@@ -120,7 +127,8 @@ class Claiming:
         """A run is over."""
         suspect = self._suspects or self._suspect is run
         due = run.standing.wake is not None or run.inbox.told
-        if suspect or due or self._holder.draining:
+        place = run.definition.at_once is not None
+        if place or suspect or due or self._holder.draining:
             self._nudge.set()
         if len(self._holder.runs) == self._options.concurrency - 1:
             self._nudge.set()
@@ -221,6 +229,7 @@ class Claiming:
             dead=await self._dead_workers(),
             suspect_from=ALONE_FROM,
             suspects=suspects,
+            at_once={d.name: d.at_once for d in self._definitions.values() if d.at_once is not None},
         )
 
     def _progressed(self, run: Run) -> bool:

@@ -122,7 +122,7 @@ class Starting:
         parts = {"items": merged.items, "messages": merged.messages}
         body = Body(dest=plan.initial, base=base, version=plan.version, due=due, side=side_digest(parts))
         payload, incarnation = encode_body(body), self._env.token(16)
-        claims = self._worker is not None and self._worker.takes_new and not state.waiting
+        claims = self._worker is not None and self._worker.takes_new and not (state.waiting or plan.at_once)
         start = Start(
             address=address,
             incarnation=incarnation,

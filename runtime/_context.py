@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from anyio import to_thread
 from attrs import define, field, frozen
 
 from perdure.artifacts import ArtifactBackend
-from perdure.machines import Definition, HandlerPlan, StatePlan
+from perdure.machines import Definition, HandlerPlan, Limit, Read, StatePlan
 from perdure.stores import Micros, Store, ThreadRow, WorkerRow
 
 from ._book import Book
 from ._env import Env
 from ._journal import Entry, plain_text
 from ._ledger import Ledger
+from ._permits import Permits
 from ._turns import Turns
+
+R = TypeVar("R")
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
 
@@ -63,6 +66,10 @@ class Abandoned(Exception):
     """A drain's grace is over: the call was aborted, its effect stays in doubt."""
 
 
+class KeyHeld(Exception):
+    """Another thread has the explicit key in doubt: look again later."""
+
+
 class Stopped(Exception):
     """The attempt is over: what was not issued by then is not issued."""
 
@@ -88,6 +95,8 @@ class Visit:
     has_pending: Callable[[], bool]
     """Whether inbox entries are known that the next state may accept."""
     memory_turns: Turns
+    permits: Permits | None
+    """What holds calls to their limits; None: none are made."""
     ended_seen: dict[str, Micros] = field(factory=dict[str, "Micros"])
     """When this process first knew that another worker's process was gone."""
 
@@ -120,6 +129,27 @@ class Visit:
             principal=self.row.principal,
             thread_id=self.row.address.thread_id,
         )
+
+    async def take_turn(self, limit: Limit, call: str) -> None:
+        """Wait for a limit, and say so where that takes time; it is to be given back."""
+        assert self.permits is not None
+        await self.permits.take(limit, lambda: self.report({"call": call, "waits_for": limit.name}))
+
+    def give_back(self, limit: Limit) -> None:
+        """The call that took the turn has ended."""
+        assert self.permits is not None
+        self.permits.give_back(limit)
+
+    async def limited(self, call: Read[Any, ..., Any], make: Callable[[], Awaitable[R]]) -> R:
+        """Make a read within its limit, if it has one."""
+        limit = call.limit
+        if limit is None:
+            return await make()
+        await self.take_turn(limit, call.name)
+        try:
+            return await make()
+        finally:
+            self.give_back(limit)
 
     def note(self, entry: Entry) -> None:
         """Take an entry into the book, and write it with whatever is written next."""

@@ -19,6 +19,7 @@ from perdure.machines import (
     Definition,
     Effect,
     Found,
+    Limit,
     NotDone,
     NotStorable,
     Unknown,
@@ -27,7 +28,7 @@ from perdure.machines import (
 from perdure.stores import KeyWrite, Micros
 
 from ._book import EffectRecord
-from ._context import Abandoned, LeaseLost, Parking, Visit, micros, moment
+from ._context import Abandoned, KeyHeld, LeaseLost, Parking, Stopped, Visit, micros, moment
 from ._journal import Entry, describe_error, raw
 
 ISSUES_A_CALL = 6
@@ -37,6 +38,9 @@ LOOKUPS_A_CALL = 6
 FIRST_WAIT = 0.1
 """Seconds before the second issue or lookup; doubled each time up to ``LONGEST_WAIT``."""
 LONGEST_WAIT = 5.0
+
+KEY_POLL = 0.2
+"""Seconds between looks at an explicit key that another thread has in doubt."""
 
 Intend = Callable[["EffectWork"], Awaitable[Micros]]
 """Commits the work's intent and returns its ``not_after``."""
@@ -63,6 +67,10 @@ class EffectWork:
         self.issued_here = 0
         self.scope: anyio.CancelScope | None = None
         self.abandoned = False
+        self.unwanted = False
+        """The attempt is over: nothing that has no intent yet is issued."""
+        self.queued = False
+        """It waits for its limit."""
         self.last_error: str | None = None
 
     def abandon(self) -> None:
@@ -70,6 +78,16 @@ class EffectWork:
         self.abandoned = True
         if self.scope is not None:
             self.scope.cancel()
+
+    def unwant(self) -> None:
+        """Give up waiting for the limit, where nothing has been intended yet."""
+        self.unwanted = True
+        if self.queued and self.scope is not None and not self._in_doubt_already:
+            self.scope.cancel()
+
+    @property
+    def _in_doubt_already(self) -> bool:
+        return self.record is not None and self.record.outcome == "in doubt"
 
     async def complete(self, intend: Intend) -> EffectRecord:
         """Issue, settle, issue again as the rules allow, until there is an outcome."""
@@ -85,6 +103,36 @@ class EffectWork:
     # --- issuing ----------------------------------------------------------------------------------
 
     async def _issue(self, intend: Intend) -> None:
+        limit = self.effect.limit
+        while True:
+            if limit is not None:
+                await self._queue(limit)
+            try:
+                await self._issue_now(intend)
+                return
+            except KeyHeld:
+                pass  # and meanwhile nobody is kept from the limit
+            finally:
+                if limit is not None:
+                    self.visit.give_back(limit)
+            await self.sleep(KEY_POLL)
+
+    async def _queue(self, limit: Limit) -> None:
+        """Wait for the limit: before the intent, so that what waits is not in doubt."""
+        taken = False
+        if not self.abandoned and (not self.unwanted or self._in_doubt_already):
+            with anyio.CancelScope() as scope:
+                self.scope, self.queued = scope, True
+                await self.visit.take_turn(limit, self.effect.name)
+                taken = True
+            self.scope, self.queued = None, False
+        if taken and not self.abandoned:
+            return
+        if taken:
+            self.visit.give_back(limit)
+        raise Abandoned if self.abandoned else Stopped
+
+    async def _issue_now(self, intend: Intend) -> None:
         if not self.visit.lease_holds():
             # The loop was blocked, say. Whether others took the thread meanwhile, the intent's fence tells.
             await self.visit.renew_lease()

@@ -50,6 +50,8 @@ class Heartbeat:
         self._time = time
         self._stalled = stalled
         self._beaten = 0.0
+        self.lapses = 0
+        """How often others may have taken this worker for dead."""
 
     async def begin(self, definitions: Sequence[DefinitionRow] = ()) -> None:
         """Show that the process lives, and what it can run, until the store's clock is known well enough."""
@@ -95,6 +97,8 @@ class Heartbeat:
         before, sent = self._time(), self._clock.here()
         at = await store.beat(self._row, definitions)
         self._clock.heard(at, sent=sent)
+        if not self.lease_holds():
+            self.lapses += 1
         self._beaten = max(self._beaten, before)
 
 

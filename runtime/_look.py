@@ -287,11 +287,23 @@ async def why(
         lines = [f"{where}: {standing.status}."]
     elif standing.status == "waiting":
         lines = [await _waits(store, definition, row, where, now)]
+    elif definition.at_once is not None and await _is_full(store, row.machine, definition.at_once, now):
+        lines = [f"{where}: waits for a place: {definition.at_once} of {row.machine} run at once."]
     else:
         lines = [f"{where}: runnable, and no worker has claimed it yet."]
     if definition is not None and newer and standing.status != "ended":
         lines.append(f"It needs version >= {standing.version}, and this code is {definition.version}.")
     return " ".join([*lines, *await _doubts(store, row, now)])
+
+
+async def _is_full(store: Store, machine: str, at_once: int, now: int) -> bool:
+    """Whether living workers run as many threads of the machine as may run."""
+    running = 0
+    async for worker in rows_of(store, Workers()):
+        if worker.ended is None and worker.beat + worker.lease >= now:
+            query = Threads(owner=worker.id, machine=machine, status="running")
+            running += len((await store.page(query, limit=at_once)).rows)
+    return running >= at_once
 
 
 async def _waits(store: Store, definition: Definition, row: ThreadRow, where: str, now: int) -> str:

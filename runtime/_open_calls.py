@@ -164,14 +164,17 @@ class OpenEffect(OpenCall):
     """Which answer of the attempt its NotDone was."""
     work: EffectWork | None = None
     intended: Micros | None = None
+    held_for: float = 0.0
+    """Seconds for which another thread has been seen to have the explicit key in doubt."""
 
     async def _run(self) -> Any:
         record = self.record
         if record is None or record.outcome not in ("done", "not done"):
             if self.task is None:
-                work = self._complete()
+                self.work = EffectWork(self.attempt.visit, self.effect, self.values, self.record)
                 named = f"{self.attempt.visit.named}, {self.label}"
-                self.task = asyncio.get_running_loop().create_task(work, name=named)
+                task = asyncio.get_running_loop().create_task(self._complete(self.work), name=named)
+                self.task = task
             record = await asyncio.shield(self.task)
             if record is None:
                 await asyncio.get_running_loop().create_future()  # the attempt is being stopped
@@ -188,14 +191,13 @@ class OpenEffect(OpenCall):
         where = f"{visit.where}: {self.effect.label}: recorded result"
         return await self.told(lambda value: self.effect.result.decode(value, where), record.value)
 
-    async def _complete(self) -> EffectRecord | None:
+    async def _complete(self, work: EffectWork) -> EffectRecord | None:
         """None where the attempt has to stop instead of going on with an answer."""
         attempt = self.attempt
-        self.work = EffectWork(attempt.visit, self.effect, self.values, self.record)
         try:
             if self.record is None:
                 await attempt.until_matched(self)
-            return await self.work.complete(lambda _: attempt.intend(self))
+            return await work.complete(lambda _: attempt.intend(self))
         except Parking as parking:
             attempt.stop(MustPark(parking))
         except (StaleClaim, LeaseLost):

@@ -33,6 +33,7 @@ from ._incoming import chosen, first_accepted, is_newer, spent
 from ._journal import Entry
 from ._ledger import Conclusion, Ledger
 from ._observe import Observers, observation_of
+from ._permits import Permits
 from ._progress import Progress, load
 from ._reliable import until_known
 from ._reserved import CANCEL, TERMINATE
@@ -60,6 +61,7 @@ class Host(Protocol):
     worker: str
     observers: Observers
     memory_turns: Turns
+    permits: Permits
 
     def lease_holds(self) -> bool: ...
     async def renew_lease(self) -> None: ...
@@ -249,6 +251,7 @@ class Run:
             report=self._report,
             has_pending=lambda: self.inbox.something,
             memory_turns=host.memory_turns,
+            permits=host.permits,
             ended_seen=self._ended_seen,
         )
 

@@ -21,6 +21,7 @@ from ._client_memory import ClientMemory
 from ._env import Env
 from ._errors import RuntimeClosed
 from ._observe import Observer, Observers
+from ._permits import limits_of
 from ._uploads import DEFAULT_PRINCIPAL, DEFAULT_WORKSPACE, Uploads
 from ._worker import Worker
 
@@ -57,6 +58,7 @@ class Runtime(Generic[X]):
     ) -> None:
         self.deps = deps
         self.definitions = _by_name(machines)
+        limits_of(self.definitions)  # refused here already, and not once a worker begins
         self.store = store
         self._artifacts = artifacts
         self._options = WorkerOptions(concurrency=concurrency, lease=lease, grace=grace, poll=poll)

@@ -34,6 +34,7 @@ from ._heartbeat import BeatingThread, Heartbeat
 from ._inbox import LookingIn
 from ._journal import describe_error
 from ._observe import Observers, logger
+from ._permits import Permits, limits_of
 from ._progress import Progress
 from ._reliable import page_of, until_known
 from ._run import Change, Run
@@ -77,6 +78,9 @@ class Worker:
         self.runs: dict[Address, Run] = {}
         self.draining = False
         self.claiming = Claiming(self, definitions, options)
+        self.permits = Permits(
+            store, self.worker, limits_of(definitions), self, lease=options.lease, poll=options.poll
+        )
         self.supervisor = Supervisor(self.worker)
         self._looking = LookingIn(store, self.worker, self.runs, options.poll.total_seconds())
         self.bell = Bell(store, self.env)
@@ -129,6 +133,8 @@ class Worker:
         await self.heartbeat.begin([row_of(plan, now) for plan in self._definitions.values()])
         self.supervise("claiming", self.claiming.keep)
         self.supervise("heartbeat", self._beat)
+        if self.permits.wanted:
+            self.supervise("limits", self.permits.keep)
         self.supervise("looking in", self._looking.keep)
         if self._watched:
             self.watch.begin()
@@ -249,6 +255,14 @@ class Worker:
 
     def lease_holds(self) -> bool:
         return self.heartbeat.lease_holds()
+
+    @property
+    def lapses(self) -> int:
+        return self.heartbeat.lapses
+
+    @property
+    def has_others(self) -> bool:
+        return self.claiming.has_others
 
     async def renew_lease(self) -> None:
         await self.heartbeat.renew()

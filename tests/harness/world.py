@@ -136,6 +136,7 @@ def job(
     name: str = "Job",
     version: int = 1,
     calls: Sequence[Any] = CALLS,
+    at_once: int | None = None,
     **working_options: Any,
 ) -> Any:
     """A machine of one state, ``working``, whose handler is ``body(machine, data, step)``, and ``done``, to
@@ -143,7 +144,7 @@ def job(
     """
     options = {"retry": Retry(attempts=3, delay=timedelta(seconds=1)), **working_options}
 
-    class Job(Machine[Note, World], version=version, calls=calls, name=name):
+    class Job(Machine[Note, World], version=version, calls=calls, name=name, at_once=at_once):
         """One step."""
 
         working = State(initial=True, **options)

@@ -19,6 +19,7 @@ from perdure.machines import (
     Conversation,
     Cost,
     Found,
+    Limit,
     Message,
     NotDone,
     Position,
@@ -44,9 +45,9 @@ async def charge(call: Call[Link], slot: str, value: int) -> str:
     return await call.deps.send("K", call, slot, value)
 
 
-@effect(idempotent=True, **BOUNDS)
+@effect(idempotent=True, limit=Limit("KL", at_once=1), **BOUNDS)
 async def transfer(call: Call[Link], slot: str, value: int) -> str:
-    """KL: it remembers keys and can be asked."""
+    """KL: it remembers keys and can be asked, and takes one request at a time."""
     return await call.deps.send("KL", call, slot, value)
 
 
