@@ -377,6 +377,7 @@ async def test_what_comes_while_a_thread_is_given_up_is_claimed_again_at_once(lo
         if write.log.kind == "transition" and write.standing.status == "waiting":
             await sim.client().thread(Waiter, thread_id="t", workspace="w").signal(Waiter.close, id="c")
             worker._heard(thread.address)
+            await asyncio.sleep(1)  # what the hint makes it look for is not there yet
         await commit(write)
 
     sim.store.commit = and_then_a_signal  # type: ignore[method-assign]
