@@ -1,6 +1,15 @@
 """The approval desk: reminded, expired, and served and told by processes of their own."""
 
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import attrs
 import pytest
@@ -12,8 +21,11 @@ from perdure.runtime.testing import Receiver, World, assert_arrivals, crash_swee
 
 pytestmark = pytest.mark.anyio
 
+ROOT = Path(__file__).parents[2]
 BRIEF = Brief(customer_id="cust_01")
 HOUR = timedelta(hours=1)
+PERDURE = (sys.executable, "-c", "from perdure.runtime._cli import main; main()")
+PATIENCE = 60.0
 
 
 @attrs.frozen
@@ -76,6 +88,70 @@ async def test_a_rejection_says_why(world: World) -> None:
         await thread.signal(ApprovalDesk.reject, Rejection(by="ben", why="too long"), id="r1")
         ended = await thread.result()
     assert (ended.state, ended.data.rejected, world.arrivals) == ("rejected", "ben: too long", [])
+
+
+# --- as processes
+
+
+def perdure(folder: Path, *arguments: str) -> str:
+    ran = subprocess.run(
+        [*PERDURE, *arguments],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-c", "from perdure.runtime._cli import main; main()", "serve"]
+    with subprocess.Popen(
+        [*command, "examples.approval_desk:runtime"], cwd=folder, env=environment()
+    ) as worker:
+        try:
+            yield worker
+        finally:
+            worker.kill()
+
+
+def until_in(folder: Path, state: str) -> None:
+    until = time.monotonic() + PATIENCE
+    with closing(sqlite3.connect(folder / "perdure.db")) as store:
+        while store.execute("SELECT state FROM standing").fetchall() != [(state,)]:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+
+def test_it_is_served_killed_and_told_by_other_processes(tmp_path: Path) -> None:
+    start = ["start", "examples.approval_desk:runtime", "ApprovalDesk", "--thread", "t"]
+    perdure(tmp_path, *start, "--data", '{"customer_id": "cust_01"}')
+    with serving(tmp_path) as worker:
+        until_in(tmp_path, "review.fresh")
+        worker.kill()
+    perdure(tmp_path, "signal", "t", "approve", "--data", '{"by": "ada"}', "--id", "a1")
+    with serving(tmp_path) as worker:
+        until_in(tmp_path, "done")
+        worker.send_signal(signal.SIGTERM)
+        assert worker.wait(PATIENCE) == 0
+    with closing(sqlite3.connect(tmp_path / "board.db")) as board:
+        assert board.execute("SELECT count(*) FROM notices").fetchone() == (1,)
+
+
+def test_an_approval_may_come_with_the_start(tmp_path: Path) -> None:
+    start = ["start", "examples.approval_desk:runtime", "ApprovalDesk", "--thread", "t"]
+    brief, approval = '{"customer_id": "cust_01"}', '{"by": "ada"}'
+    perdure(tmp_path, *start, "--data", brief, "--signal", "approve", "--payload", approval, "--id", "a1")
+    with serving(tmp_path):
+        until_in(tmp_path, "done")
 
 
 def test_the_runtime_is_there_for_the_command_line() -> None:

@@ -43,6 +43,8 @@ class Crew:
     wrong: list[str] = field(factory=list[str])
     _logs: dict[int, Path] = field(factory=dict[int, Path])
     _killed: set[int] = field(factory=set[int])
+    _twice: set[int] = field(factory=set[int])
+    """Terminated while they drained already: they leave at once."""
     _ending: dict[int, float] = field(factory=dict[int, float])
 
     def begin(self) -> None:
@@ -83,6 +85,8 @@ class Crew:
             self.happened["drained"] += 1
         elif asked is not None and status == -signal.SIGTERM and not self._logs[process.pid].stat().st_size:
             self.happened["terminated before it said that it was there"] += 1
+        elif process.pid in self._twice and status in (-signal.SIGTERM, 128 + signal.SIGTERM):
+            self.happened["left at a second signal"] += 1
         elif status == -signal.SIGKILL:
             self.happened["killed" if process.pid in self._killed else "killed by a thread"] += 1
         else:
@@ -97,6 +101,8 @@ class Crew:
                 self._killed.add(process.pid)
                 process.kill()
             case "terminate":
+                if process.pid in self._ending:
+                    self._twice.add(process.pid)
                 self._ending[process.pid] = time.time() + DRAINED
                 process.terminate()
             case _:

@@ -38,7 +38,7 @@ from soak.ledger import post
 LEASE = timedelta(seconds=2)
 WITHIN = timedelta(seconds=3)
 """The deadline of an effect."""
-SETTLE = timedelta(seconds=1)
+SETTLE = timedelta(seconds=2)
 ROUNDS = 4
 """Timers that a ``Rounds`` thread waits for."""
 

@@ -18,7 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-LATE = 0.25
+LATE = 1.2
 """Seconds by which some requests take effect late. Below any ``settle``."""
 SLOW = 0.6
 """Seconds that an answer takes at the most."""
@@ -36,7 +36,7 @@ class Ledger:
         if path == "/find":
             return self._numbers.get(key)
         effect_late, answer_late = sha256(key.encode()).digest()[:2]
-        if effect_late < 40:
+        if effect_late < 50:
             await asyncio.sleep(LATE)
         number = self._numbers.setdefault(key, len(self._numbers) + 1)
         self._out.write(json.dumps({**asked, "at": time.time(), "number": number}).encode() + b"\n")
