@@ -25,6 +25,12 @@ from test_store_mutants import (
     loses,
     tears,
 )
+from test_store_mutants_shared import (
+    DropsSignalsForWhoIsThere,
+    IgnoresAtOnce,
+    IgnoresWhatIsLate,
+    OverwritesDefinitions,
+)
 
 from perdure.stores import (
     Address,
@@ -32,6 +38,8 @@ from perdure.stores import (
     Claim,
     Claimed,
     Commit,
+    DefinitionRow,
+    Definitions,
     Expire,
     Inbox,
     Items,
@@ -49,6 +57,7 @@ from perdure.stores import (
     Query,
     Release,
     Remember,
+    Share,
     SQLiteStore,
     Start,
     Store,
@@ -82,6 +91,8 @@ a_thread = st.sampled_from(THREADS)
 a_worker = st.sampled_from(("w0", "w1", "w2"))
 a_moment = st.one_of(st.none(), st.sampled_from((-SECOND, 0, SECOND)))
 a_key = st.sampled_from(("k0", "k1"))
+at_once = st.sampled_from(({}, {}, {MACHINE: 0}, {MACHINE: 9}))
+"""Nothing between: which threads have the few places is the store's choice."""
 a_body = st.sampled_from((b"", b"\0", b"x"))
 a_status = st.sampled_from(("running",) * 6 + ("waiting",) * 4 + ("parked", "ended"))
 
@@ -184,6 +195,8 @@ class Beside(RuleBasedStateMachine):
         session=st.sampled_from(SESSIONS),
         said=st.lists(a_body, max_size=2),
         items=st.one_of(st.none(), a_body),
+        signals=st.lists(st.tuples(st.sampled_from(("s0", "s1")), a_body), max_size=2),
+        priority=st.sampled_from((0, 0, 5)),
     )
     def start(
         self,
@@ -194,9 +207,13 @@ class Beside(RuleBasedStateMachine):
         session: str,
         said: list[bytes],
         items: bytes | None,
+        signals: list[tuple[str, bytes]],
+        priority: int,
     ) -> None:
         start = start_of(
             thread_id,
+            signals=tuple(evolve(signal_of(id_, thread_id, body), version=1) for id_, body in signals),
+            priority=priority,
             owner=owner,
             status=status,
             wake=None if wake is None else self.clock() + wake,
@@ -215,15 +232,43 @@ class Beside(RuleBasedStateMachine):
             again = evolve(start, incarnation=b"another".ljust(16)) if other else start
             self.both(lambda store: store.start(again))
 
-    @rule(worker=a_worker, dead=st.lists(a_worker, max_size=1), version=st.integers(0, 1))
-    def claim(self, worker: str, dead: list[str], version: int) -> None:
-        request = request_of(worker, dead=tuple(dead), machines={MACHINE: version})
+    @rule(
+        worker=a_worker,
+        dead=st.lists(a_worker, max_size=1),
+        version=st.integers(0, 1),
+        at_once=at_once,
+        late=a_moment,
+        late_limit=st.sampled_from((0, 9)),
+    )
+    def claim(self, worker: str, dead: list[str], version: int, late: int | None, **limits: Any) -> None:
+        before = None if late is None else self.clock() + late
+        request = request_of(
+            worker, dead=tuple(dead), machines={MACHINE: version}, late_before=before, **limits
+        )
         self.both(lambda store: store.claim(request))
 
-    @rule(worker=a_worker, dead=st.lists(a_worker, max_size=2), only=a_thread, suspects=st.booleans())
-    def claim_one(self, worker: str, dead: list[str], only: str, suspects: bool) -> None:
-        request = request_of(worker, dead=tuple(dead), only=address_of(only), suspects=suspects)
+    @rule(
+        worker=a_worker,
+        dead=st.lists(a_worker, max_size=2),
+        only=a_thread,
+        suspects=st.booleans(),
+        at_once=at_once,
+    )
+    def claim_one(self, worker: str, dead: list[str], only: str, **parts: Any) -> None:
+        request = request_of(worker, dead=tuple(dead), only=address_of(only), **parts)
         self.both(lambda store: store.claim(request))
+
+    @rule(
+        worker=a_worker,
+        limit=st.sampled_from(("l0", "l1")),
+        at_once=st.one_of(st.none(), st.just(3)),
+        per_minute=st.one_of(st.none(), st.sampled_from((1, 30))),
+        held=st.integers(-1, 3),
+        starts=st.integers(0, 3),
+    )
+    def share(self, **parts: Any) -> None:
+        request = Share(**parts)
+        self.both(lambda store: store.share(request))
 
     @rule(
         thread_id=a_thread,
@@ -326,10 +371,19 @@ class Beside(RuleBasedStateMachine):
     def deliver(self, thread_id: str, id_: str, payload: bytes) -> None:
         self.both(lambda store: store.deliver(signal_of(id_, thread_id, payload)))
 
-    @rule(worker=a_worker, ends=st.sampled_from((False, False, False, True)))
-    def beat(self, worker: str, ends: bool) -> None:
-        row = worker_of(worker, lease=2 * SECOND, ended=self.clock() if ends else None)
-        self.both(lambda store: store.beat(row))
+    @rule(
+        worker=a_worker,
+        ends=st.sampled_from((False, False, False, True)),
+        hint=st.sampled_from(("", "unix:/run/w")),
+        defined=st.lists(st.tuples(st.integers(1, 2), st.sampled_from(("h0", "h1"))), max_size=2),
+    )
+    def beat(self, worker: str, ends: bool, hint: str, defined: list[tuple[int, str]]) -> None:
+        row = worker_of(worker, lease=2 * SECOND, ended=self.clock() if ends else None, hint=hint)
+        definitions = [
+            DefinitionRow(machine=MACHINE, version=version, hash=hash_, document=worker.encode(), at=0)
+            for version, hash_ in defined
+        ]
+        self.both(lambda store: store.beat(row, definitions))
 
     @rule(id_=st.sampled_from(("a0", "a1", "a2")), size=st.integers(0, 2), expires=a_moment)
     def upload(self, id_: str, size: int, expires: int | None) -> None:
@@ -406,6 +460,8 @@ def everything() -> list[Query[Any]]:
         Threads(),
         Threads(status="waiting", owner="w1"),
         Workers(),
+        Definitions(),
+        Definitions(version=1),
         FACTS,
         Memory(workspace=WORKSPACE, history=True),
         Artifacts(workspace=WORKSPACE),
@@ -466,6 +522,10 @@ def test_the_model_does_what_the_model_does() -> None:
         ListsTheInboxById,
         ForgetsWhatCameMeanwhile,
         CountsNoCrash,
+        IgnoresAtOnce,
+        IgnoresWhatIsLate,
+        OverwritesDefinitions,
+        DropsSignalsForWhoIsThere,
     ],
     ids=lambda mutant: mutant.__name__,
 )
