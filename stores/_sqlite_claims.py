@@ -46,8 +46,9 @@ SUSPECTS = f"""SELECT crashes, id, owner FROM standing WHERE {FIT} AND crashes >
 NEXT_FREE = f"""SELECT wake FROM standing INDEXED BY standing_due
     WHERE owner IS NULL AND status = 1 AND wake IS NOT NULL AND {FIT} AND wake >= ?
     AND NOT (wake <= ? AND crashes >= ?) ORDER BY wake LIMIT 1"""
-NEXT_LEFT = f"""SELECT min(wake) FROM standing WHERE owner = ? AND status = 1 AND {FIT} AND wake >= ?
-    AND NOT (wake <= ? AND crashes >= ?)"""
+NEXT_LEFT = f"""SELECT wake FROM standing INDEXED BY standing_held
+    WHERE owner = ? AND status = 1 AND wake IS NOT NULL AND {FIT} AND wake >= ?
+    AND NOT (wake <= ? AND crashes >= ?) ORDER BY wake LIMIT 1"""
 ONLY = """SELECT s.id, s.owner, s.crashes FROM thread t JOIN standing s ON s.id = t.id
     WHERE t.workspace = ? AND t.thread_id = ? AND s.status <> 3 AND s.machine = ? AND s.version <= ?"""
 
@@ -127,7 +128,7 @@ def answer_nothing(tx: Transaction, request: ClaimRequest) -> Claimed | None:
 
 
 def _answer(tx: Transaction, request: ClaimRequest, found: Found, claims: tuple[Claim, ...]) -> Claimed:
-    wake = _next_wake(tx, request, found) if request.only is None else None
+    wake = find_next_wake(tx, request, found) if request.only is None else None
     return Claimed(claims=claims, now=tx.now, next_wake=wake, suspects=found.suspects, late=found.late_left)
 
 
@@ -168,7 +169,7 @@ def _find_suspects(tx: Transaction, request: ClaimRequest, dead: Mapping[str, bo
     return [number for _, number in sorted(found)]
 
 
-def _next_wake(tx: Transaction, request: ClaimRequest, found: Found) -> Micros | None:
+def find_next_wake(tx: Transaction, request: ClaimRequest, found: Found) -> Micros | None:
     wakes: list[Micros] = []
     first = request.late_before if request.late_before is not None else -(2**63)
     for fit in request.machines.items():
@@ -178,7 +179,7 @@ def _next_wake(tx: Transaction, request: ClaimRequest, found: Found) -> Micros |
         rows = tx.db.execute(NEXT_FREE, bounds).fetchall()
         for owner in found.orderly:
             rows += tx.db.execute(NEXT_LEFT, (owner, *bounds)).fetchall()
-        wakes += [wake for (wake,) in rows if wake is not None]
+        wakes += [wake for (wake,) in rows]
     return min(wakes, default=None)
 
 

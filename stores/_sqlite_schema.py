@@ -120,6 +120,8 @@ SHARED_OUT: Migration = (
     "DROP INDEX standing_runnable",
     """CREATE INDEX standing_runnable ON standing (machine, workspace, priority, since)
         WHERE owner IS NULL AND status = 0""",
+    """CREATE INDEX standing_held ON standing (owner, machine, wake)
+        WHERE owner IS NOT NULL AND status = 1 AND wake IS NOT NULL""",
     """CREATE INDEX standing_shared ON standing (machine, workspace, priority, wake)
         WHERE owner IS NULL AND status = 1 AND wake IS NOT NULL""",
     "ALTER TABLE inbox ADD COLUMN version INTEGER NOT NULL DEFAULT 0",
