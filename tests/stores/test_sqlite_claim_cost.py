@@ -20,7 +20,7 @@ FILL = """WITH RECURSIVE numbers (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM nu
     SELECT x'', 'Summarise', 's', 0, 1, 'd', :status, 0, 1, 0, :owner, 0, 0, :wake + i * (:wake > 0), 0, 2,
         printf(:workspace, i % :workspaces), i % 3, :wake + i FROM numbers"""
 
-KINDS = {
+KINDS: dict[str, dict[str, object]] = {
     "runs": {"status": 0, "owner": None, "wake": 0},
     "waits": {"status": 1, "owner": None, "wake": T0 + 10**9},
     "due": {"status": 1, "owner": None, "wake": T0 - 10**9},
