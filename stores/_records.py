@@ -391,7 +391,8 @@ class ClaimRequest:
     longest is tried last, so that one that kills its worker does not keep the others from being cleared."""
     at_once: Mapping[str, int] = field(factory=dict[str, int])
     """For machines of which only so many threads may be owned by living workers at once: how many, those of
-    this claim included."""
+    this claim included. It holds for ``only`` and ``suspects`` too; what such a machine has no place for does
+    not count for ``next_wake``."""
     late_before: Micros | None = None
     """Waiting threads that were due before this moment are late, and ..."""
     late_limit: int = 0

@@ -40,8 +40,8 @@ class Store(Protocol):
 
     Every method may raise ``StoreUnavailable`` (nothing was written), and those that write ``TooLarge`` and,
     for a name that no store can hold, ``ValueError`` (nothing was written in both cases) and
-    ``OutcomeUnknown`` (send the identical write again). ``claim`` alone is not repeatable: where its reply
-    was lost, ``Threads(owner=...)`` finds what was claimed, to be released.
+    ``OutcomeUnknown`` (send the identical write again). ``claim`` and ``share`` alone are not repeatable:
+    where its reply was lost, ``Threads(owner=...)`` finds what a claim has taken, to be released.
 
     Names are compared by their characters as they are: case, accents and spaces count. Texts are ordered
     by code point.
@@ -73,7 +73,10 @@ class Store(Protocol):
 
         Where more could be claimed than ``limit``, each workspace of each machine that has some gets an equal
         part, as far as it has that many; within one, those that could be claimed longest come first, each
-        point of a thread's ``priority`` counting as 60 s.
+        point of a thread's ``priority`` counting as 60 s. Where there are more workspaces than ``limit``, or
+        than ``at_once`` has places for, they take turns from claim to claim; where many have threads that are
+        not due yet, a claim may look at some of them alone, and the next one at those behind. What a claim
+        costs does not grow with how many threads or workspaces there are.
 
         Runnable: running without an owner, or owned by a worker that is dead, that is, one named in
         ``request.dead``, without a row, ended, or silent for longer than its lease by the store's clock.

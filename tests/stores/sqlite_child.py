@@ -21,6 +21,7 @@ from perdure.stores._contract_make import (
     after,
     commit_of,
     committed,
+    request_of,
     signal_of,
     start_of,
     worker_of,
@@ -71,15 +72,18 @@ def tell(text: str) -> None:
 
 
 async def work(database: str, name: str, commits: str) -> None:
-    """One thread of this process, with signals, claims and beats between its commits."""
+    """One thread of this process, with signals and claims between its commits; tells what it has claimed."""
+    claimed: list[str] = []
     async with SQLiteStore(database) as store:
         await store.beat(worker_of(name))
         thread = (await store.start(start_of(name, owner=name))).thread
         for i in range(int(commits)):
             if i % 10 == 0:
                 await store.deliver(signal_of(f"s{i}", name))
+                request = request_of(name, machines={"Shared": 1}, limit=1)
+                claimed += [each.thread.address.thread_id for each in (await store.claim(request)).claims]
             thread = await go_on(store, thread)
-    tell("done")
+    tell(" ".join(claimed))
 
 
 async def go_on(store: Store, thread: ThreadRow) -> ThreadRow:
