@@ -31,7 +31,7 @@ DEFINING = {
     "Errors": "DefinitionError BadCall BadUpdate BadTranscript NotStorable Unreadable",
 }
 RUNNING = {
-    "Running": "Runtime serve Stop Client Thread Ended Resolution",
+    "Running": "Runtime serve Stop Schedule Client Thread Ended Resolution",
     "Looking": "Threads StepSeen CallSeen Fact Observer Observation",
     "Errors": "PerdureError Parked GuardRefused AttemptTimedOut CallMisuse MemoryConflict CannotResolve "
     "NoSuchThread UnknownMachine StartConflict SignalRefused SignalConflict RuntimeClosed StoreError "

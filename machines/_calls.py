@@ -26,6 +26,7 @@ X_contra = TypeVar("X_contra", contravariant=True)
 
 Async: TypeAlias = Coroutine[Any, Any, R]
 _ZERO = timedelta(0)
+_LONGEST = timedelta(days=365_000)
 
 
 @attrs.frozen
@@ -422,10 +423,14 @@ def _is_error(value: object) -> bool:
 
 
 def _duration(label: str, name: str, value: object) -> None:
-    if not isinstance(value, timedelta) or value < _ZERO:
-        raise DefinitionError(f"{label}: {name}= takes a timedelta that is not negative, not {value!r}")
+    if not isinstance(value, timedelta) or not _ZERO <= value <= _LONGEST:
+        raise DefinitionError(
+            f"{label}: {name}= takes a timedelta that is not negative, up to a thousand years, not {value!r}"
+        )
 
 
 def _positive(label: str, name: str, value: object) -> None:
-    if value is not None and (not isinstance(value, timedelta) or value <= _ZERO):
-        raise DefinitionError(f"{label}: {name}= takes a timedelta over zero, not {value!r}")
+    if value is not None and (not isinstance(value, timedelta) or not _ZERO < value <= _LONGEST):
+        raise DefinitionError(
+            f"{label}: {name}= takes a timedelta over zero, up to a thousand years, not {value!r}"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
@@ -17,28 +18,40 @@ from ._table import Rows
 
 def guard_name(parts: Parts, data: DataPlan[Any], event: str, guard: Guard) -> str:
     """What people call a guard: the derived property's name, or the function's."""
+    return pure_name(parts, data, event, guard, "guard", "when=", "ready")
+
+
+def pure_name(
+    parts: Parts, data: DataPlan[Any], event: str, given: object, what: str, taker: str, example: str
+) -> str:
+    """The name of a derived property of the data, or of a pure function of it, that ``taker`` was given."""
     where = f"{parts.label}.{event}"
-    if isinstance(guard, property):
+    if isinstance(given, property):
         for klass in parts.data_class.__mro__:
             for name, value in vars(klass).items():
-                if value is guard:
+                if value is given:
                     return name
         raise DefinitionError(
-            f"{where}: its guard is a property of another class than {parts.data_class.__name__}; use one of "
-            "the machine's own data"
+            f"{where}: its {what} is a property of another class than {parts.data_class.__name__}; use one "
+            "of the machine's own data"
         )
-    if not callable(guard) or inspect.iscoroutinefunction(guard) or not takes(guard, 1):
+    if not callable(given) or inspect.iscoroutinefunction(given) or not takes(given, 1):
         raise DefinitionError(
-            f"{where}: when= takes a derived property ({parts.data_class.__name__}.ready) "
-            f"or a pure function of the data, not {guard!r}"
+            f"{where}: {taker} takes a derived property ({parts.data_class.__name__}.{example}) "
+            f"or a pure function of the data, not {given!r}"
         )
-    for name in attributes_read(guard):
+    for name in attributes_read(given):
         if name not in data.fields and not hasattr(parts.data_class, name):
             raise DefinitionError(
-                f"{where}: its guard reads {name!r}, which {parts.data_class.__name__} has not; it has "
+                f"{where}: its {what} reads {name!r}, which {parts.data_class.__name__} has not; it has "
                 f"{', '.join(data.fields)}"
             )
-    return str(getattr(guard, "__name__", type(guard).__name__))
+    return str(getattr(given, "__name__", type(given).__name__))
+
+
+def by_name(given: Callable[[Any], Any] | property, name: str) -> Callable[[Any], Any]:
+    """What to call with the data: a property by its name, so that a subclass of the data may override it."""
+    return operator.attrgetter(name) if isinstance(given, property) else given
 
 
 def check_methods(parts: Parts, leaves: Mapping[str, Rows], data: DataPlan[Any]) -> None:

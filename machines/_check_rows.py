@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from datetime import timedelta
 from itertools import combinations, pairwise
 
 from ._errors import DefinitionError
 from ._parts import Parts
 from ._plan import Row, is_in
-from ._states import After, Event, Kind, OnBudget, OnCancel, OnFailure
+from ._states import After, At, Delay, Event, Kind, OnBudget, OnCancel, OnFailure
 from ._table import Rows
 
 WORK: frozenset[Kind] = frozenset(("fire", "choice", "failure", "budget"))
@@ -98,7 +99,7 @@ def _check_order(parts: Parts, state: str, rows: Rows) -> None:
     events = innermost_first(parts, rows)
     for event in events:
         scopes = dict.fromkeys(row.scope or "anywhere" for row in rows[event.name])
-        if isinstance(event, After) and len(scopes) > 1:
+        if isinstance(event, After | At) and len(scopes) > 1:
             raise DefinitionError(
                 f"{parts.label}.{event.name}: from {state} it counts from the entry of "
                 f"{' and of '.join(scopes)} at once; declare a timeout for each, or the first without a guard"
@@ -122,8 +123,10 @@ def _forestalls(rows: Rows, event: Event, other: Event, declared_first: bool) ->
     if isinstance(event, After) and isinstance(other, After):
         # Around a state the clock has run for as long as in it, or longer.
         around = _depth(scope) <= _depth(others)
-        tie = scope == others and declared_first and event.delay == other.delay
-        return tie or (around and event.delay < other.delay)
+        tie = scope == others and declared_first and event.delay == other.delay  # one property, one time
+        return tie or (around and _shorter(event.delay, other.delay))
+    if isinstance(event, At) and isinstance(other, At):
+        return scope == others and declared_first and event.moment == other.moment
     if scope != others or not declared_first:  # a state's own stand before those around it, and may be wider
         return False
     if isinstance(event, OnFailure) and isinstance(other, OnFailure):
@@ -131,6 +134,11 @@ def _forestalls(rows: Rows, event: Event, other: Event, declared_first: bool) ->
             other.errors and all(issubclass(e, event.errors) for e in other.errors)
         )
     return any(isinstance(event, kind) and isinstance(other, kind) for kind in (OnCancel, OnBudget))
+
+
+def _shorter(delay: Delay, other: Delay) -> bool:
+    """What the data gives, nobody knows before."""
+    return isinstance(delay, timedelta) and isinstance(other, timedelta) and delay < other
 
 
 def _inherited(parts: Parts, event: str) -> bool:

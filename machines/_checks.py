@@ -108,6 +108,10 @@ def _over_zero(value: object) -> bool:
     return isinstance(value, timedelta) and _ZERO < value <= _LONGEST
 
 
+def _judged_later(value: object) -> bool:
+    return isinstance(value, property) or callable(value)
+
+
 def _not_negative(value: object) -> bool:
     return isinstance(value, timedelta) and _ZERO <= value <= _LONGEST
 
@@ -143,10 +147,11 @@ def check_events(parts: Parts) -> None:
             for state in (arrow.source, arrow.dest):
                 if state is not None and parts.state_name(state) is None:
                     raise DefinitionError(f"{where}: {_unknown(parts, state)}")
-        if isinstance(event, After) and not _over_zero(event.delay):
+        if isinstance(event, After) and not (_over_zero(event.delay) or _judged_later(event.delay)):
             raise DefinitionError(
                 f"{where}: after() takes a timedelta over zero and up to a thousand years, as in "
-                f"timedelta(days=1), not {event.delay!r}"
+                "timedelta(days=1), or what gives one: a derived property, or a pure function of the data; "
+                f"not {event.delay!r}"
             )
         if isinstance(event, OnFailure):
             for wrong in not_errors(event.errors):

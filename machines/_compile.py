@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from attrs import evolve
+
 from ._calls import Declared
-from ._check_methods import check_methods, guard_name
+from ._check_methods import by_name, check_methods, guard_name
 from ._check_rows import WORK, check_arrows, check_rows, innermost_first
 from ._checks import check_budget, check_calls, check_choice, check_events, check_identity, check_states
 from ._codec import codec
@@ -18,8 +19,9 @@ from ._docs import event_docs
 from ._limits import check_count
 from ._parts import Parts, collect
 from ._plan import Definition, EventPlan, FailurePlan, HandlerPlan, Row, StatePlan, TimeoutPlan
-from ._states import After, Event, Guard, Kind, OnFailure, Retry, State
+from ._states import Event, Kind, OnFailure, Retry, State
 from ._table import Rows, compiled
+from ._timers import timeout_plans
 from ._versions import Upcasts, VersionMarks, check_removed_calls, old_events, old_states, upcasts_of
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ def compile_machine(
     check_removed_calls(parts.label, marks.removed_calls, known)
     state_names, event_names = old_states(parts), old_events(parts, marks.removed_events)
     upcasts = upcasts_of(parts, name, marks, machine(), known)
+    timers = dict(timeout_plans(parts, data))
     return Definition(
         name=name,
         version=marks.version,
@@ -62,7 +65,7 @@ def compile_machine(
         machine=machine,
         data=data,
         initial=table.entered[initial],
-        states={name: _state(parts, name, rows[name], machine()) for name in rows},
+        states={name: _state(parts, name, rows[name], machine(), timers) for name in rows},
         composites={name: leaf for name, leaf in table.entered.items() if name not in rows},
         events=events,
         calls=known,
@@ -88,14 +91,9 @@ def _arrows(parts: Parts, data: DataPlan[Any]) -> Iterator[Row]:
                 source=scope,
                 dest=arrow.dest.dotted,
                 scope=scope,
-                guard=_guard(arrow.guard, label),
+                guard=None if arrow.guard is None else by_name(arrow.guard, label or ""),
                 guard_name=label,
             )
-
-
-def _guard(guard: Guard | None, name: str | None) -> Any:
-    # By name, so that a subclass of the data may override the property.
-    return operator.attrgetter(name) if isinstance(guard, property) and name else guard
 
 
 def _live(parts: Parts, state: State, candidates: Rows) -> dict[str, tuple[Row, ...]]:
@@ -113,7 +111,9 @@ def _live(parts: Parts, state: State, candidates: Rows) -> dict[str, tuple[Row, 
     return live
 
 
-def _state(parts: Parts, name: str, rows: Rows, machine: Machine[Any, Any]) -> StatePlan:
+def _state(
+    parts: Parts, name: str, rows: Rows, machine: Machine[Any, Any], timers: Mapping[str, TimeoutPlan]
+) -> StatePlan:
     state = parts.leaves[name]
     leaving = innermost_first(parts, rows)
     handlers = parts.handlers_of(state)
@@ -130,9 +130,9 @@ def _state(parts: Parts, name: str, rows: Rows, machine: Machine[Any, Any]) -> S
         rows=rows,
         signals=_named(leaving, "signal"),
         timeouts=tuple(
-            TimeoutPlan(event=event.name, scope=rows[event.name][0].scope, after=event.delay)
+            evolve(timers[event.name], scope=rows[event.name][0].scope)
             for event in leaving
-            if isinstance(event, After)
+            if event.name in timers
         ),
         failures=tuple(
             FailurePlan(event=event.name, errors=event.errors)

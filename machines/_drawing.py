@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
@@ -127,19 +126,8 @@ def _why(event: EventPlan, state: StatePlan) -> str:
         case "budget":
             return " (on a limit)"
         case "timeout":
-            after = next(timeout.after for timeout in state.timeouts if timeout.event == event.name)
-            return f" (after {_duration(after)})"
+            timer = next(timeout for timeout in state.timeouts if timeout.event == event.name)
+            return f" ({timer.kind} {timer.label.strip('<>')})"
         case "failure":
             errors = next(failure.errors for failure in state.failures if failure.event == event.name)
             return f" (on {' or '.join(error.__name__ for error in errors) or 'any error'})"
-
-
-def _duration(delay: timedelta) -> str:
-    units = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))
-    rest, parts = int(delay.total_seconds()), list[str]()
-    for unit, seconds in units:
-        count, rest = divmod(rest, seconds)
-        parts += [f"{count} {unit}"] if count else []
-    if delay.microseconds:
-        parts.append(f"{delay.microseconds / 1000:g} ms")
-    return " ".join(parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
@@ -43,13 +43,20 @@ class HandlerPlan:
 
 @attrs.frozen(kw_only=True)
 class TimeoutPlan:
-    """A timeout event of a state, due ``after`` its ``scope`` was entered: the dotted name of the state that
-    declares it ("" for ``anywhere``, which the thread enters when it starts). A transition between states in
-    the scope leaves it running, unless the scope itself or one around it declares that transition."""
+    """A timeout event of a state. ``scope`` is the dotted name of the state that declares it ("" for
+    ``anywhere``, which the thread enters when it starts).
+
+    ``kind`` "after": due so long after the scope was entered; a transition between states in the scope leaves
+    it running, unless the scope itself or one around it declares that transition. "at": due at a moment,
+    judged at each transition. ``given`` is the delay, or what gives it (or the moment) for the data, and
+    ``label`` what people call that: "1 h 30 min", or the property's name.
+    """
 
     event: str
     scope: str
-    after: timedelta
+    kind: Literal["after", "at"]
+    given: timedelta | Callable[[Any], Any]
+    label: str
 
 
 @attrs.frozen(kw_only=True)

@@ -11,8 +11,8 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from types import FunctionType, SimpleNamespace
-from typing import Any, get_origin, get_type_hints
+from types import FunctionType, SimpleNamespace, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import attrs
 
@@ -113,10 +113,26 @@ def attributes_read(fn: Callable[..., Any]) -> Iterator[str]:
 def annotated(fn: Callable[..., Any], position: int) -> Any:
     """The type that the parameter at this position is annotated with, or None where none can be read."""
     try:
-        name = list(inspect.signature(fn).parameters)[position]
+        return _hint(fn, list(inspect.signature(fn).parameters)[position])
+    except (TypeError, ValueError, IndexError):
+        return None
+
+
+def may_give(fn: Callable[..., Any] | None, wanted: type[Any]) -> bool:
+    """Whether what a function declares to return can be of the class ``wanted``; true where nothing can be
+    read of it."""
+    declared = None if fn is None else _hint(fn, "return")
+    if declared is None:
+        return True
+    union = get_origin(declared) in (Union, UnionType)
+    return any(fits(wanted, each) for each in (get_args(declared) if union else (declared,)))
+
+
+def _hint(fn: Callable[..., Any], name: str) -> Any:
+    try:
         alone = SimpleNamespace(__annotations__={name: fn.__annotations__[name]})
         return get_type_hints(alone, globalns=inspect.unwrap(fn).__globals__)[name]
-    except (NameError, AttributeError, TypeError, SyntaxError, KeyError, IndexError):
+    except (NameError, AttributeError, TypeError, SyntaxError, KeyError):
         return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -41,6 +41,8 @@ D_contra = TypeVar("D_contra", contravariant=True)
 
 Async: TypeAlias = Coroutine[Any, Any, R]
 Guard: TypeAlias = Callable[[Any], bool] | property
+Delay: TypeAlias = timedelta | Callable[[Any], timedelta | None] | property
+Moment: TypeAlias = Callable[[Any], datetime | None] | property
 Kind: TypeAlias = Literal["fire", "choice", "signal", "timeout", "failure", "cancel", "budget"]
 H = TypeVar("H", bound=Callable[[Any, Any, Any], Coroutine[Any, Any, "Fire"]])
 
@@ -304,10 +306,24 @@ class Transition(Event):
         """The same transition, moved from outside by a signal with a payload of this type (or none)."""
         return OnSignal(self._unnamed(), payload)
 
-    def after(self, delay: timedelta, /) -> After:
+    def after(self, delay: Delay, /) -> After:
         """The same transition, moved by the clock ``delay`` after the source state was entered. From a
-        composite (or from ``anywhere``) it counts on while the thread moves between the states in it."""
+        composite (or from ``anywhere``) it counts on while the thread moves between the states in it.
+
+        ``delay``: a timedelta, or what gives one: a derived property of the data, or a pure function of it,
+        judged on the data with which the state is entered. Where it gives None there is no timer, until a
+        transition in a composite finds that it gives one. What raises, is negative, or leads past the year
+        9999 parks the thread; a start is refused."""
         return After(self._unnamed(), delay)
+
+    def at(self, moment: Moment, /) -> At:
+        """The same transition, moved by the clock at a moment that the data tells: ``moment`` is a derived
+        property of it, or a pure function, and gives an aware datetime, or None for no timer.
+
+        It is judged anew at each transition, so that a moment that moves takes its timer along; one that is
+        over is due at once. The moment that brought the event last does not bring it again. What raises, has
+        no zone, or is past the year 9999 parks the thread; a start is refused."""
+        return At(self._unnamed(), moment)
 
     def on_failure(self, *errors: type[BaseException]) -> OnFailure:
         """The same transition, taken when the attempts of the source state are used up and the last one
@@ -415,9 +431,19 @@ class After(Event):
 
     kind = "timeout"
 
-    def __init__(self, arrows: Sequence[Arrow], delay: timedelta) -> None:
+    def __init__(self, arrows: Sequence[Arrow], delay: Delay) -> None:
         super().__init__(arrows)
         self.delay = delay
+
+
+class At(Event):
+    """An event that the clock brings at a moment of the data's; as ``After`` otherwise."""
+
+    kind = "timeout"
+
+    def __init__(self, arrows: Sequence[Arrow], moment: Moment) -> None:
+        super().__init__(arrows)
+        self.moment = moment
 
 
 def _mark(fn: H2, mark: str, what: State | Event) -> H2:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ._observe import Observation, Observer
     from ._operate import Resolution
     from ._runtime import Runtime
+    from ._schedules import Schedule
     from ._serve import Stop, serve
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "Resolution",
     "Runtime",
     "RuntimeClosed",
+    "Schedule",
     "SignalRefused",
     "StartConflict",
     "StepSeen",
@@ -53,7 +55,17 @@ __all__ = [
     "serve",
 ]
 
-_MODULES = ("_client", "_client_memory", "_errors", "_look", "_observe", "_operate", "_runtime", "_serve")
+_MODULES = (
+    "_client",
+    "_client_memory",
+    "_errors",
+    "_look",
+    "_observe",
+    "_operate",
+    "_runtime",
+    "_schedules",
+    "_serve",
+)
 
 
 if not TYPE_CHECKING:  # to a checker it would make every misspelt name an Any

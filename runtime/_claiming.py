@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -26,6 +26,7 @@ from perdure.stores import (
 )
 
 from ._clock import StoreClock
+from ._context import micros
 from ._env import Env
 from ._look import rows_of
 from ._observe import logger
@@ -38,6 +39,8 @@ ALONE_FROM = CRASHES - 2
 the last that is allowed, is then its own."""
 LOOKS_A_LEASE = 10
 """How often within one lease a worker looks for others whose process has ended."""
+LATE_SHARE = 10
+"""Of what is long due, a tenth of a worker's room is claimed each tenth of a poll."""
 STORE_PAUSE = 1.0
 """Seconds before a store that is out of reach is asked again."""
 
@@ -77,6 +80,35 @@ class Holder(Protocol):
     def take(self, claim: Claim) -> Run: ...
 
 
+class LateOnes:
+    """Spreads what was due more than a lease ago: after an outage that may be all there is, and what comes
+    now is not to wait behind it."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self._most = max(options.concurrency // LATE_SHARE, 1)
+        self._pause = options.poll.total_seconds() / LATE_SHARE
+        self._again: float | None = None
+
+    def limit(self) -> int:
+        """How many a round may claim now."""
+        return 0 if self.left() else self._most
+
+    def left(self) -> float:
+        """Seconds until another round may claim some; 0: now."""
+        if self._again is None:
+            return 0.0
+        return max(self._again - asyncio.get_running_loop().time(), 0.0)
+
+    def claimed(self, request: ClaimRequest, claims: Sequence[Claim]) -> None:
+        """What a round claimed: where it could not have been more, there may be more."""
+        if not request.late_limit or request.late_before is None:
+            return
+        wakes = [claim.thread.standing.wake for claim in claims]
+        late = sum(wake is not None and wake < request.late_before for wake in wakes)
+        more = late >= request.late_limit
+        self._again = asyncio.get_running_loop().time() + self._pause if more else None
+
+
 class Claiming:
     """Asks the store for work, and gives up what this worker owns without knowing."""
 
@@ -87,6 +119,7 @@ class Claiming:
         self._definitions = definitions
         self._options = options
         self._nudge = asyncio.Event()
+        self._late = LateOnes(options)
         self._next_wake: Micros | None = None
         self._suspects = False
         self._suspect: Run | None = None
@@ -180,7 +213,8 @@ class Claiming:
         pause = self._options.poll.total_seconds()
         if self._next_wake is not None:
             pause = min(pause, max((self._next_wake - self._env.now()) / 1e6, 0))
-        return pause
+        left = self._late.left()
+        return min(pause, left) if left else pause
 
     async def _claim(self) -> bool:
         """One round; True where there may be more at once."""
@@ -192,7 +226,9 @@ class Claiming:
         self._suspect = None
         if self._suspects and self._holder.runs:
             return await self._look_for_suspects()
-        claimed = await self._ask(await self._request(room, suspects=self._suspects))
+        request = await self._request(room, suspects=self._suspects)
+        claimed = await self._ask(request)
+        self._late.claimed(request, claimed.claims)
         self._next_wake = claimed.next_wake
         for claim in claimed.claims:
             run = self._holder.take(claim)
@@ -230,6 +266,8 @@ class Claiming:
             suspect_from=ALONE_FROM,
             suspects=suspects,
             at_once={d.name: d.at_once for d in self._definitions.values() if d.at_once is not None},
+            late_before=self._env.now() - micros(self._options.lease),
+            late_limit=self._late.limit(),
         )
 
     def _progressed(self, run: Run) -> bool:

@@ -23,6 +23,7 @@ from . import (
     _cli_memory,
     _cli_new,
     _cli_record,
+    _cli_schedules,
     _cli_serve,
     _cli_survey,
     _cli_threads,
@@ -53,6 +54,7 @@ for group in (
     _cli_memory,
     _cli_gc,
     _cli_new,
+    _cli_schedules,
 ):
     group.register(app)
 

@@ -9,14 +9,16 @@ from typing import Any, cast
 import msgspec
 from attrs import frozen
 
-from perdure.machines import Definition
-from perdure.stores import InboxRow, Messages, Store, ThreadRow
+from perdure.machines import Definition, TimeoutPlan
+from perdure.stores import InboxRow, Messages, Micros, Store, ThreadRow
 
 from ._cli_load import address_of
 from ._cli_look import Place, row_json, status_words
 from ._cli_text import STATUS_STYLES, Output, Styled, short
 from ._context import moment
-from ._look import find_thread, named_signals, pending_signals, rows_of
+from ._env import Env
+from ._incoming import LATE
+from ._look import find_thread, late_words, named_signals, pending_signals, rows_of
 from ._progress import owned_values
 from ._stored_data import stored_data
 
@@ -65,7 +67,7 @@ async def show(out: Output, place: Place, thread_id: str) -> None:
     out.line(Styled("state     ", "dim"), standing.state, ", seq ", standing.seq)
     out.line(Styled("status    ", "dim"), Styled(status_words(row), STATUS_STYLES[standing.status]))
     if standing.wake is not None:
-        out.line(Styled("due       ", "dim"), f"{moment(standing.wake):%Y-%m-%d %H:%M:%S}Z")
+        out.line(Styled("due       ", "dim"), _due(standing.wake, Env().now()))
     if standing.note:
         out.line(Styled("note      ", "dim"), standing.note)
     out.line(Styled("session   ", "dim"), row.session, Styled(", principal ", "dim"), row.principal)
@@ -126,16 +128,32 @@ def _events(plan: Definition, state: str) -> list[dict[str, Any]]:
     known = plan.state_of(state)
     if known is None:
         return []
-    due: dict[str, timedelta] = {each.event: each.after for each in known.timeouts}
+    timers = {each.event: each for each in known.timeouts}
     return [
         {
             "event": event,
             "kind": plan.events[event].kind,
             "to": [row.dest for row in rows],
-            "after": due[event].total_seconds() if event in due else None,
+            "after": _seconds(timers.get(event)),
+            "timer": f"{timers[event].kind} {timers[event].label}" if event in timers else None,
         }
         for event, rows in known.rows.items()
     ]
+
+
+def _due(wake: Micros, now: Micros) -> str:
+    late = f" ({late_words(now - wake)})" if now - wake > LATE else ""
+    return f"{moment(wake):%Y-%m-%d %H:%M:%S}Z{late}"
+
+
+def _kind(event: dict[str, Any]) -> str:
+    return str(event["timer"] or KINDS.get(event["kind"], event["kind"]))
+
+
+def _seconds(timer: TimeoutPlan | None) -> float | None:
+    """A fixed delay."""
+    given = None if timer is None else timer.given
+    return given.total_seconds() if isinstance(given, timedelta) else None
 
 
 def _events_line(place: Place, row: ThreadRow, events: list[dict[str, Any]] | None) -> str:
@@ -144,5 +162,5 @@ def _events_line(place: Place, row: ThreadRow, events: list[dict[str, Any]] | No
     if events is None:
         known = "" if place.code is None else f", and {place.code} has no machine {row.machine!r}"
         return f"known with --runtime MODULE:NAME{known}"
-    said = [f"{e['event']} -> {' or '.join(e['to'])} ({KINDS.get(e['kind'], e['kind'])})" for e in events]
+    said = [f"{e['event']} -> {' or '.join(e['to'])} ({_kind(e)})" for e in events]
     return ", ".join(said) or "none"

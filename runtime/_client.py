@@ -249,8 +249,8 @@ class Client:
         it. Start and signals land together or not at all.
 
         ``StartConflict`` where that thread was started with another machine or other data; ``NotStorable``
-        names a field whose value cannot be stored; ``SignalRefused`` and ``SignalConflict`` as in
-        ``Thread.signal``. Nothing is written then.
+        names a field whose value cannot be stored, or a timeout for which the data gives no time;
+        ``SignalRefused`` and ``SignalConflict`` as in ``Thread.signal``. Nothing is written then.
         """
         plan = self.plan_of(machine)
         check_name("workspace", workspace, MAX_WORKSPACE)

@@ -14,6 +14,7 @@ from typing_extensions import TypeVar as DefaultTypeVar
 from perdure.machines import Namespace, NotStorable, Unreadable
 from perdure.stores import MAX_WORKSPACE, Memory, MemoryMoved, MemoryRow, Remember, Store, check_name
 
+from ._bounds import check_span
 from ._context import micros, moment
 from ._env import Env
 from ._errors import MemoryConflict
@@ -117,9 +118,12 @@ class ClientMemory:
 
         With ``if_version`` only over that version (0: there must be no record): ``MemoryConflict`` where
         another one is there, and nothing is written. ``expires``: how long it is seen. ``NotStorable`` where
-        the value is not of the namespace's type, or is None: delete the key instead.
+        the value is not of the namespace's type, or is None: delete the key instead. ``ValueError`` where
+        ``expires`` is no span over zero.
         """
         where = f"memory {_name_of(namespace)}/{key}"
+        if expires is not None:
+            check_span(f"{where}: expires=", expires)
         encoded = _encode(namespace, value, where)
         if encoded == b"null":
             raise NotStorable(f"{where}: None is no fact: delete the key instead")

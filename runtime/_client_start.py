@@ -13,6 +13,7 @@ from perdure.stores import (
     Address,
     Claim,
     ItemsRow,
+    Micros,
     Signal,
     Standing,
     Start,
@@ -23,7 +24,7 @@ from perdure.stores import (
     Threads,
 )
 
-from ._context import micros
+from ._due import BadTime, Clocks, first_clocks
 from ._env import Env
 from ._errors import SignalRefused
 from ._journal import Body, encode_body, log_row
@@ -117,17 +118,18 @@ class Starting:
         now = self._env.now()
         merged = plan.data.started(data, owned_values(address.thread_id, 0))
         base = plan.data.base(merged.data, merged.positions)
-        state = plan.states[plan.initial]
-        due = {t.event: now + micros(t.after) for t in state.timeouts}
+        waits = plan.states[plan.initial].waiting
+        clocks = _first_clocks(plan, merged.data, now, address)
         parts = {"items": merged.items, "messages": merged.messages}
-        body = Body(dest=plan.initial, base=base, version=plan.version, due=due, side=side_digest(parts))
+        side = side_digest(parts)
+        body = Body(dest=plan.initial, base=base, version=plan.version, due=clocks.due, side=side)
         payload, incarnation = encode_body(body), self._env.token(16)
-        claims = self._worker is not None and self._worker.takes_new and not (state.waiting or plan.at_once)
+        claims = self._worker is not None and self._worker.takes_new and not (waits or plan.at_once)
         start = Start(
             address=address,
             incarnation=incarnation,
             machine=plan.name,
-            standing=_first_standing(plan, due),
+            standing=_first_standing(plan, clocks.due),
             log=log_row(
                 incarnation,
                 seq=0,
@@ -154,7 +156,7 @@ class Starting:
             positions=merged.positions,
             base_size=len(payload),
             since_base=0,
-            due=due,
+            clocks=clocks,
             version=plan.version,
         )
         return start, progress
@@ -207,6 +209,13 @@ def signal_of(plan: Definition, address: Address, event: str, payload: Any, id: 
         digest=digest(event, encoded),
         version=plan.version,
     )
+
+
+def _first_clocks(plan: Definition, data: Any, now: Micros, address: Address) -> Clocks:
+    try:
+        return first_clocks(plan, data, now)
+    except BadTime as error:
+        raise NotStorable(f"thread {address.thread_id!r}: {error}") from error
 
 
 def _first_standing(plan: Definition, due: Mapping[str, int]) -> Standing:

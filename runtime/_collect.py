@@ -22,6 +22,7 @@ from attrs import evolve, frozen
 from perdure.artifacts import ArtifactBackend, Blob
 from perdure.stores import ArtifactRow, Artifacts, Expire, Expired, Memory, Micros, Store
 
+from ._bounds import check_span
 from ._context import micros
 from ._look import rows_of
 from ._reliable import page_of, until_known
@@ -66,6 +67,7 @@ async def collect(
     Reads page by page; what it keeps in mind does not grow with the store. Several may run at once. With
     ``dry_run`` it counts and deletes nothing.
     """
+    check_span("grace=", grace, zero=True)
     began = now()
     before = began - micros(grace)
     done = Collected(expired=await _expire(store, began, dry_run))

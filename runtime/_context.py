@@ -23,16 +23,23 @@ from ._turns import Turns
 R = TypeVar("R")
 
 FOREVER = datetime.max.replace(tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 
 
 def moment(at: Micros) -> datetime:
     """A store's time as people write it."""
-    return datetime.fromtimestamp(at / 1_000_000, tz=UTC)
+    return EPOCH + at * MICROSECOND  # a float of seconds would round a far one
 
 
 def micros(span: timedelta) -> Micros:
     """A span of time as the store counts it."""
-    return round(span.total_seconds() * 1_000_000)
+    return span // MICROSECOND
+
+
+def micros_at(when: datetime) -> Micros:
+    """An aware moment as the store counts it."""
+    return (when - EPOCH) // MICROSECOND
 
 
 @frozen(kw_only=True)

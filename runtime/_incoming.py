@@ -115,10 +115,10 @@ def first_taken(
 
 
 def _first_due(visit: Visit, progress: Progress, now: Micros, *, every: bool) -> Incoming | None:
-    if not progress.due:
+    if not progress.clocks.due:
         return None
     scopes = {plan.event: plan.scope for plan in visit.state.timeouts}
-    for event, due in sorted(progress.due.items(), key=lambda item: item[1]):
+    for event, due in sorted(progress.clocks.due.items(), key=lambda item: item[1]):
         if due > now:
             return None
         # The clock of a state around this one may have run out while another handler ran.

@@ -40,6 +40,8 @@ class Body:
     that which wrote these entries, where it is not the checkpoint's."""
     due: Mapping[str, Micros] = field(factory=dict[str, Micros])
     """When each timeout of the visit that begins here is due."""
+    fired: Mapping[str, Micros] = field(factory=dict[str, Micros])
+    """The moment with which each event that comes at one came last."""
     side: str | None = None
     """Digest of what the commit wrote beside this row."""
 
@@ -53,6 +55,7 @@ class _Wire(msgspec.Struct, omit_defaults=True):
     b: dict[str, msgspec.Raw] | None = None
     v: int | None = None
     due: dict[str, int] = msgspec.field(default_factory=lambda: dict[str, int]())
+    fired: dict[str, int] = msgspec.field(default_factory=lambda: dict[str, int]())
     s: str | None = None
 
 
@@ -78,6 +81,8 @@ def encode_body(body: Body) -> bytes:
         wire["v"] = body.version
     if body.due:
         wire["due"] = body.due
+    if body.fired:
+        wire["fired"] = body.fired
     if body.side is not None:
         wire["s"] = body.side
     if body.entries:
@@ -97,6 +102,7 @@ def decode_body(payload: bytes) -> Body:
         base=wire.b,
         version=wire.v,
         due=wire.due,
+        fired=wire.fired,
         side=wire.s,
     )
 

@@ -18,6 +18,7 @@ from perdure.stores import (
     Items,
     Log,
     LogRow,
+    Micros,
     Page,
     Query,
     Standing,
@@ -224,7 +225,7 @@ def decision(e: Entry, entries: list[Entry]) -> str | None:
         case "reuse":
             return f"recorded read {'served' if e['fresh'] else 'too old, made again'}"
         case "timeout":
-            late = f" ({e['late'] / 1e6:.0f} s late)" if "late" in e else ""
+            late = f" ({late_words(e['late'])})" if "late" in e else ""
             return f"timeout {e['event']}{late}"
         case "signal":
             return f"signal {e['id']}"
@@ -246,6 +247,15 @@ def decision(e: Entry, entries: list[Entry]) -> str | None:
             return "retried by an operator"
         case _:
             return None
+
+
+def late_words(late: Micros) -> str:
+    """By how much something is late: ``3 h 20 min late``, in its two largest units."""
+    parts, rest = list[str](), round(late / 1_000_000)
+    for unit, seconds in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        count, rest = divmod(rest, seconds)
+        parts += [f"{count} {unit}"] if count or parts else []
+    return f"{' '.join(parts[:2]) or '0 s'} late"
 
 
 def _who(e: Entry) -> str:

@@ -10,9 +10,10 @@ import msgspec
 from attrs import define, field
 
 from perdure.machines import Definition, FieldPlan, Merged, Replaced, Span, Unreadable, replace
-from perdure.stores import SCHEMA, Claim, LogRow, Messages, Micros, Store
+from perdure.stores import SCHEMA, Claim, LogRow, Messages, Store
 
 from ._book import Book
+from ._due import Clocks
 from ._journal import Body, decode_body, is_checkpoint
 from ._reliable import page_of
 from ._versions import check_standing, due_today, read_visit
@@ -34,7 +35,7 @@ class Progress:
     positions: Mapping[str, Span]
     base_size: int
     since_base: int
-    due: dict[str, Micros]
+    clocks: Clocks
     version: int
     """Of the machine that wrote the snapshot and the deltas after it."""
     book: Book = field(factory=Book)
@@ -44,7 +45,7 @@ class Progress:
         return self.since_base + delta_size + DELTA_OVERHEAD > self.base_size + SNAPSHOT_SLACK
 
     def advanced(
-        self, merged: Merged[Any], base: Mapping[str, Any] | None, due: dict[str, Micros], version: int
+        self, merged: Merged[Any], base: Mapping[str, Any] | None, clocks: Clocks, version: int
     ) -> Progress:
         """Where the thread stands after a transition of this version's, whose commit wrote a snapshot or only
         the changes."""
@@ -58,7 +59,7 @@ class Progress:
             positions=merged.positions,
             base_size=base_size,
             since_base=since_base,
-            due=due,
+            clocks=clocks,
             version=version,
             book=Book(names=self.book.names),
         )
@@ -143,7 +144,7 @@ def _read(
         positions=found.positions,
         base_size=len(base_row.payload),
         since_base=sum(len(row.payload) + DELTA_OVERHEAD for row, _ in later),
-        due=due_today(definition, last.due, where),
+        clocks=_clocks(definition, last, where),
         version=version,
         book=book,
     )
@@ -168,6 +169,13 @@ async def messages_of(store: Store, definition: Definition, claim: Claim) -> lis
         if page.next is None:
             return found
         after = page.next
+
+
+def _clocks(definition: Definition, last: Body, where: str) -> Clocks:
+    """Those of the visit that the newest checkpoint began, by the names that events have today."""
+    events = {stored: definition.event_of(stored) for stored in last.fired}
+    fired = {event.name: last.fired[stored] for stored, event in events.items() if event is not None}
+    return Clocks(due=due_today(definition, last.due, where), fired=fired)
 
 
 def conversation_field(definition: Definition) -> FieldPlan | None:

@@ -213,7 +213,7 @@ class Run:
                     break
             except (Parking, Unreadable):
                 break  # the loop meets the same again, and parks
-            due = min((d for d in progress.due.values() if d > now), default=None)
+            due = min((d for d in progress.clocks.due.values() if d > now), default=None)
             left = INBOX_POLL if due is None else (due - now) / 1e6
             with anyio.move_on_after(min(INBOX_POLL, left)):
                 await self.inbox.offered.wait()
@@ -291,7 +291,7 @@ class Run:
 
     def _may_take_events(self, visit: Visit, progress: Progress) -> bool:
         """Whether it is worth looking: signals are, where the state takes them now; a cancel always is."""
-        return self._takes_all(visit) or self.inbox.something or bool(progress.due)
+        return self._takes_all(visit) or self.inbox.something or bool(progress.clocks.due)
 
     def _takes_all(self, visit: Visit) -> bool:
         return visit.state.waiting or visit.state.interruptible or bool(visit.book.failed)
@@ -315,7 +315,7 @@ class Run:
         return "waiting"
 
     def _next_due(self, visit: Visit, progress: Progress, now: Micros) -> Micros | None:
-        times = [due for due in progress.due.values() if due > now]
+        times = [due for due in progress.clocks.due.values() if due > now]
         retry_at = visit.book.retry_at
         times += [retry_at[h.lane] for h in visit.unfinished() if h.lane in retry_at]
         if any(is_newer(self.definition, row) for row in self.inbox.pending):

@@ -9,12 +9,13 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Generic, TypeVar
 
-from attrs import evolve
+from attrs import asdict, evolve
 
 from perdure.artifacts import ArtifactBackend, open_artifacts
 from perdure.machines import Definition, DefinitionError, Machine, Of, SignalMessage, definition
 from perdure.stores import MemoryStore, Store, ThreadRow, Threads, open_store
 
+from ._bounds import check_count, check_span
 from ._claiming import WorkerOptions
 from ._client import Client, Thread
 from ._client_memory import ClientMemory
@@ -22,6 +23,7 @@ from ._env import Env
 from ._errors import RuntimeClosed
 from ._observe import Observer, Observers
 from ._permits import limits_of
+from ._schedules import Schedule, Schedules, by_name
 from ._uploads import DEFAULT_PRINCIPAL, DEFAULT_WORKSPACE, Uploads
 from ._worker import Worker
 
@@ -38,8 +40,9 @@ class Runtime(Generic[X]):
 
     ``store`` and ``artifacts`` are URLs, or a store and a backend that the caller made. ``lease``: how long
     after its last heartbeat a worker counts as alive. ``grace``: how long running steps may go on when the
-    runtime is left. ``concurrency``: threads that run at once. ``DefinitionError`` where two machines share a
-    name.
+    runtime is left. ``concurrency``: threads that run at once. ``schedules``: the machines whose threads the
+    calendar starts, while a worker runs. ``DefinitionError`` where two machines, or two schedules, share a
+    name, or a number or span of time is none.
     """
 
     def __init__(
@@ -53,15 +56,18 @@ class Runtime(Generic[X]):
         lease: timedelta = timedelta(seconds=15),
         grace: timedelta = timedelta(seconds=10),
         poll: timedelta = timedelta(milliseconds=500),
+        schedules: Sequence[Schedule[Any]] = (),
         observers: Sequence[Observer] = (),
         env: Env | None = None,
     ) -> None:
         self.deps = deps
         self.definitions = _by_name(machines)
         limits_of(self.definitions)  # refused here already, and not once a worker begins
+        self.schedules = by_name(schedules, self.definitions)
         self.store = store
         self._artifacts = artifacts
         self._options = WorkerOptions(concurrency=concurrency, lease=lease, grace=grace, poll=poll)
+        _check_options(self._options)
         self._observers = Observers(observers)
         self._env = env or Env()
         self._stack: AsyncExitStack | None = None
@@ -91,7 +97,10 @@ class Runtime(Generic[X]):
             )
             await worker.begin()
             stack.push_async_callback(worker.end)
-            self._client = Client(store, artifacts, self._env, self.definitions, worker)
+            client = self._client = Client(store, artifacts, self._env, self.definitions, worker)
+            if self.schedules:
+                kept = Schedules(self.schedules, client, worker.env.now, self._options.poll)
+                worker.supervise("the schedules", kept.keep)
             self._stack = stack.pop_all()
         return worker
 
@@ -134,6 +143,7 @@ class Runtime(Generic[X]):
         other.store = self.store if store is None else store
         other._observers = Observers([*self._observers.given, *observers])
         other._options = evolve(self._options, **{k: v for k, v in options.items() if v is not None})
+        _check_options(other._options)
         other._stack = other._client = None
         return other
 
@@ -196,6 +206,17 @@ class Runtime(Generic[X]):
     def memory(self) -> ClientMemory:
         """Memory outside a thread."""
         return self._running.memory
+
+
+def _check_options(options: WorkerOptions) -> None:
+    try:
+        for name, value in asdict(options).items():
+            if name == "concurrency":
+                check_count(f"Runtime({name}=)", value)
+            else:
+                check_span(f"Runtime({name}=)", value, zero=name == "grace")
+    except ValueError as error:
+        raise DefinitionError(str(error)) from None
 
 
 def _by_name(machines: Sequence[type[Machine[Any, Any]]]) -> Mapping[str, Definition]:

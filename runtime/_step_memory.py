@@ -14,6 +14,7 @@ from perdure.stores import Memory, MemoryCheck, MemoryRow, Micros, check_name
 
 from ._attempt import Attempt
 from ._book import signature_of
+from ._bounds import check_span
 from ._context import Visit
 from ._errors import CallMisuse, MemoryConflict
 from ._provenance import ids_in
@@ -62,6 +63,8 @@ class MemoryOfStep:
         verify: Declared[Any, [str], Any] | None = None,
     ) -> Any:
         self._check(namespace)
+        if max_age is not None:
+            check_span(f"memory {namespace.name}/{key}: max_age=", max_age, zero=True)
         own = self._attempt.memory_writes.get((namespace.name, key))
         value = own.value if own is not None else (await self._used(namespace, key)).value
         if value is None or max_age is None or verify is None:

@@ -51,6 +51,7 @@ class Simulated:
             env=Env(now=now, mark=lambda _: Mark("simulated", "")),
             lease=PATIENCE,
             poll=PATIENCE,
+            schedules=runtime.schedules,
         )
         self._changed = asyncio.Event()
 

@@ -11,7 +11,8 @@ from attrs import define, evolve, field
 from perdure.machines import BadUpdate, Merged, NotStorable, Row, StatePlan
 from perdure.stores import MemoryMoved, MemoryWrite, Micros, Standing
 
-from ._context import Parking, Visit, micros
+from ._context import Parking, Visit
+from ._due import BadTime, Clocks, clocks_after
 from ._errors import GuardRefused, PerdureError
 from ._journal import Body, Entry, describe_error
 from ._ledger import Conclusion
@@ -135,9 +136,9 @@ def _build(
     recoded = definition.version != progress.version
     snapshot = recoded or progress.snapshot_due(merged.size)
     base = definition.data.base(merged.data, merged.positions) if snapshot else None
-    due = due_times(visit.state, row, dest, progress.due, at)
+    clocks = _clocks(visit, progress, row, merged.data, at)
     base_at = n if snapshot else visit.ledger.standing.base
-    standing, release = _standing(visit, dest, due, seq=seq, base=base_at, items=merged.items_from)
+    standing, release = _standing(visit, dest, clocks.due, seq=seq, base=base_at, items=merged.items_from)
     body = Body(
         event=move.event,
         source=visit.state.name,
@@ -145,7 +146,8 @@ def _build(
         delta=None if snapshot else merged.delta,
         base=base,
         version=definition.version if snapshot else None,
-        due=due,
+        due=clocks.due,
+        fired=clocks.fired,
     )
     conclusion = Conclusion(
         kind="transition",
@@ -161,26 +163,14 @@ def _build(
             "memory": memory,
         },
     )
-    return conclusion, progress.advanced(merged, base, due, definition.version)
+    return conclusion, progress.advanced(merged, base, clocks, definition.version)
 
 
-def due_times(
-    source: StatePlan, row: Row, dest: StatePlan, before: Mapping[str, Micros], at: Micros
-) -> dict[str, Micros]:
-    """When the timeouts of the state that a transition leads to are due: those of states around both, which
-    the transition does not leave and was not declared on, go on; the others begin at ``at``."""
-    due: dict[str, Micros] = {}
-    running = {plan.event: plan.scope for plan in source.timeouts}
-    for plan in dest.timeouts:
-        goes_on = running.get(plan.event) == plan.scope and _below(row.scope, plan.scope)
-        began = before.get(plan.event) if goes_on else None
-        due[plan.event] = at + micros(plan.after) if began is None else began
-    return due
-
-
-def _below(scope: str, outer: str) -> bool:
-    """Whether a state stands in another one; every state stands in "", which is anywhere."""
-    return scope.startswith(f"{outer}.") if outer else bool(scope)
+def _clocks(visit: Visit, progress: Progress, row: Row, data: Any, at: Micros) -> Clocks:
+    try:
+        return clocks_after(visit.definition, visit.state, row, data, progress.clocks, at)
+    except BadTime as error:
+        raise Parking("failed", f"{visit.where}: {error}") from error
 
 
 def _standing(

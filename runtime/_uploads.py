@@ -10,6 +10,7 @@ from perdure.artifacts import ArtifactBackend
 from perdure.machines import ArtifactRef
 from perdure.stores import MAX_WORKSPACE, ArtifactRow, Store, check_name
 
+from ._bounds import check_span
 from ._context import micros
 from ._env import Env
 from ._reliable import until_known
@@ -37,9 +38,12 @@ class Uploads:
         principal: str = DEFAULT_PRINCIPAL,
         expires: timedelta | None = None,
     ) -> ArtifactRef:
-        """Store bytes and record who put them; after ``expires`` the record no longer keeps the blob."""
+        """Store bytes and record who put them; after ``expires`` the record no longer keeps the blob.
+        ``ValueError`` where that is no span over zero."""
         check_name("workspace", workspace, MAX_WORKSPACE)
         check_name("principal", principal)
+        if expires is not None:
+            check_span("expires=", expires)
         now = self._env.now()
         async with await self._artifacts.put(workspace, chunks_of(data)) as staged:
             ref = ArtifactRef(

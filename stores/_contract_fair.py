@@ -154,7 +154,11 @@ async def check_at_once(kit: Kit) -> None:
         by_name = {"only": address_of(free, "a")}
         for asked in ({}, {"suspects": True, "suspect_from": 0}, by_name):
             none = await store.claim(_request("w2", **parts, **{"suspect_from": 9, **asked}))
-            same(f"what is claimed beyond the limit with {asked}", (_names(none), none.suspects), ([], False))
+            same(
+                f"what is claimed beyond the limit with {asked}",
+                (_names(none), none.suspects),
+                (list[str](), False),
+            )
         kit.clock.advance(91 * SECOND)
         rest = await store.claim(_request("w2", **parts))
         same("how many are claimed after the death of a worker", len(rest.claims), 2)
@@ -191,7 +195,7 @@ async def check_late(kit: Kit) -> None:
         same("how many are claimed, due and late ones", (len(some.claims), len(due), len(late)), (9, 5, 2))
         same("whether late ones are left, and when more is due", (some.late, some.next_wake), (True, None))
         none = await store.claim(_request(late_before=before, late_limit=0))
-        same("what is claimed where none may be late", (_names(none), none.late), ([], True))
+        same("what is claimed where none may be late", (_names(none), none.late), (list[str](), True))
         rest = await store.claim(_request(late_before=before, late_limit=3))
         same("how many come then, and whether some are left", (len(rest.claims), rest.late), (3, False))
 

@@ -18,10 +18,10 @@ NAMES = """
     Conversation Cost DefinitionError Effect Ended Ephemeral Fact Failure Fire Found GuardRefused Limit
     Machine MemoryConflict Merge Message ModelWritable Namespace NoSuchThread NotDone NotStorable
     Observation Observer Parked PerdureError Position Read Reducer Refusal Resolution Retry Runtime
-    RuntimeClosed SignalConflict SignalRefused Spent StartConflict State Step StepSeen Stop StoreError
-    Thread Threads ToolCall Unknown UnknownMachine Unreadable __version__ anywhere arguments diagram dot
-    effect from_anthropic from_openai present read record replace runtime_owned serve to_anthropic to_openai
-    tool upcast
+    RuntimeClosed Schedule SignalConflict SignalRefused Spent StartConflict State Step StepSeen Stop
+    StoreError Thread Threads ToolCall Unknown UnknownMachine Unreadable __version__ anywhere arguments
+    diagram dot effect from_anthropic from_openai present read record replace runtime_owned serve
+    to_anthropic to_openai tool upcast
 """
 HEAVY = ("transitions", "cattrs", "msgspec", "aiosqlite", "anyio", "asyncio", "typer", "rich")
 

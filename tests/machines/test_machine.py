@@ -191,8 +191,8 @@ class TestWhatTheEngineReads:
         assert [(failure.event, failure.errors) for failure in drafting.failures] == [("gave_up", ())]
         review = definition(Summarise).states["review"]
         assert review.signals == ("approve", "reject")
-        assert [(timeout.event, timeout.after) for timeout in review.timeouts] == [
-            ("expired", timedelta(days=1))
+        assert [(each.event, each.kind, each.given, each.label) for each in review.timeouts] == [
+            ("expired", "after", timedelta(days=1), "1 d")
         ]
         assert not review.handlers
 

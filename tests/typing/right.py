@@ -4,7 +4,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Generic, assert_type
 
 from typing_extensions import TypeVar
@@ -103,6 +103,18 @@ class Brief:
     def ready(self) -> bool:
         return self.draft is not None
 
+    @property
+    def patience(self) -> timedelta | None:
+        return None if self.ready else timedelta(hours=1)
+
+    @property
+    def meeting(self) -> datetime | None:
+        return None
+
+
+def _soon(data: Brief) -> datetime | None:
+    return data.meeting
+
 
 @read(reuse_for=timedelta(seconds=60))
 async def get_customer(call: Call[Deps], customer_id: str) -> Customer:
@@ -157,6 +169,9 @@ class Summarise(Machine[Brief, Deps], version=1, calls=[get_customer, draft_summ
     reject = review.to(rejected).on_signal(Rejection)
     nudge = review.to(review).on_signal()
     expired = review.to(rejected).after(timedelta(days=1))
+    bored = review.to(rejected).after(Brief.patience)
+    begun = review.to(rejected).at(Brief.meeting)
+    soon = review.to(review).at(_soon)
     gave_up = drafting.to(rejected).on_failure(ValueError)
     published = publishing.to(done)
     stopped = loading.to(rejected) | publishing.to(rejected, when=lambda data: bool(data.approved_by))

@@ -111,6 +111,9 @@ class Wrong(Machine[Brief, Deps], calls=[plain_function]):  # WRONG
     misspelt = first.to(second, when=Brief.reday)  # WRONG
     approve = second.to(last).on_signal(Approval)
     late = second.to(last).after(60)  # WRONG
+    later = second.to(last).at(60)  # WRONG
+    latest = second.to(last).after(lambda data: 60)  # WRONG
+    unknown = second.to(last).at(Brief.meeting_)  # WRONG
     failed = first.to(last).on_failure("ValueError")  # WRONG
     gave_up = first.to(last).on_failure()
 
