@@ -331,8 +331,8 @@ class Client:
     ) -> StoredSignal:
         signal = signal_of(plan, address, event, payload, id)
         where, now = f"thread {address.thread_id!r}: signal {id!r}", self.env.now()
-        version = await self._versions.version(plan, address, event, signal.payload, where, now)
-        return evolve(signal, version=version)
+        wire = await self._versions.wire(plan, address, event, signal.payload, where, now)
+        return evolve(signal, event=wire.event, version=wire.version)
 
     async def cancel(
         self,

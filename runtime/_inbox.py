@@ -53,6 +53,12 @@ class RunInbox:
         """Somebody terminates the thread: whoever has it ends it."""
         return bool(self.pending) and any(row.event == TERMINATE for row in self.pending)
 
+    def seen_by(self, version: int) -> int:
+        """Number of the last entry that code of this version has examined: what is for newer code makes the
+        thread due, which a worker with that code then claims."""
+        newer = [row.number for row in self.pending if row.version > version]
+        return min(newer) - 1 if newer else self._ledger.inbox_seen
+
     def offer(self, row: InboxRow) -> None:
         """A message was accepted."""
         if row.number == self._ledger.inbox_seen + 1:

@@ -29,7 +29,7 @@ from ._context import LeaseLost, Parking, Visit
 from ._effects import settle_doubts, unlisted
 from ._env import Env
 from ._inbox import RunInbox
-from ._incoming import chosen, first_accepted, is_newer, spent
+from ._incoming import chosen, first_accepted, spent
 from ._journal import Entry
 from ._ledger import Conclusion, Ledger
 from ._observe import Observers, observation_of
@@ -43,8 +43,6 @@ from ._visit import VisitRunner
 
 INBOX_POLL = 0.5
 """Seconds between looks at the inbox of an interruptible state, for signals that other processes accepted."""
-NEWER_CODE: Micros = 5_000_000
-"""After which a thread with a signal for newer code is due again: the next worker may have it."""
 CRASHES = 3
 """Workers that died on a thread without its recording anything, after which it is parked."""
 
@@ -318,8 +316,6 @@ class Run:
         times = [due for due in progress.clocks.due.values() if due > now]
         retry_at = visit.book.retry_at
         times += [retry_at[h.lane] for h in visit.unfinished() if h.lane in retry_at]
-        if any(is_newer(self.definition, row) for row in self.inbox.pending):
-            times.append(now + NEWER_CODE)
         return min(times, default=None)
 
     async def _release_running(self) -> Change:
@@ -335,7 +331,7 @@ class Run:
             epoch=self.ledger.epoch,
             status=status,
             wake=wake,
-            inbox_seen=self.ledger.inbox_seen,
+            inbox_seen=self.inbox.seen_by(self.definition.version),
         )
         await until_known(lambda: self.host.store.release([release]))
 

@@ -35,13 +35,15 @@ class _Document(msgspec.Struct):
 
 def row_of(plan: Definition, now: Micros) -> DefinitionRow:
     """What a worker records of one of its machines."""
-    signals = {
-        name: None if event.payload is None else event.payload.schema()
-        for name, event in plan.events.items()
-        if event.kind == "signal"
-    }
+    signals = {name: schema_of(plan, name) for name, event in plan.events.items() if event.kind == "signal"}
     document = msgspec.json.encode({"signals": signals}, order="sorted")
     return DefinitionRow(machine=plan.name, version=plan.version, hash=plan.hash, document=document, at=now)
+
+
+def schema_of(plan: Definition, event: str) -> Any:
+    """JSON Schema of a signal's payload; None: it has none."""
+    payload = plan.events[event].payload
+    return None if payload is None else payload.schema()
 
 
 async def schemas_of(store: Store, machine: str, version: int, hash: str) -> Schemas | None:
@@ -144,28 +146,46 @@ class _Seen:
 
 
 @frozen(kw_only=True)
+class Wire:
+    """Under which name and version a signal goes into an inbox."""
+
+    event: str
+    version: int
+
+
+@frozen(kw_only=True)
 class OtherVersions:
-    """Which version's schema a signal is checked against that was made with the code of one version."""
+    """How a signal that was made with the code of one version goes to a thread of another."""
 
     store: Store
     _seen: dict[str, _Seen] = field(factory=dict[str, _Seen])
 
-    async def version(
+    async def wire(
         self, plan: Definition, address: Address, event: str, payload: bytes, where: str, now: Micros
-    ) -> int:
-        """The version to be recorded with the payload. Nothing is read of the thread while only this one
-        version is stored. ``SignalRefused`` where a thread of a newer version does not take the payload."""
+    ) -> Wire:
+        """Name and version to be recorded with the payload. Nothing is read of the thread while only this one
+        version is stored.
+
+        A thread of an older version that takes the very same gets it as of that version, so that either code
+        may go on with it; where it does not, only newer code does. ``SignalRefused`` where a thread of a
+        newer version does not take the payload."""
+        mine = Wire(event=event, version=plan.version)
         if await self._versions(plan.name, now) <= {plan.version}:
-            return plan.version
+            return mine
         row = await self._thread(address)
-        if row is None or row.standing.version <= plan.version or row.machine != plan.name:
-            return plan.version
+        if row is None or row.standing.version == plan.version or row.machine != plan.name:
+            return mine
         standing: Standing = row.standing
         schemas = await schemas_of(self.store, plan.name, standing.version, standing.definition)
         if schemas is None:
-            return plan.version
-        checked(schemas, event, payload, where, f"version {standing.version} of {plan.name}")
-        return standing.version
+            return mine
+        if standing.version > plan.version:
+            checked(schemas, event, payload, where, f"version {standing.version} of {plan.name}")
+            return Wire(event=event, version=standing.version)
+        names = [event, *(old for old, new in plan.event_names.items() if new == event)]
+        taken = schema_of(plan, event)
+        alike = (name for name in names if name in schemas and schemas[name] == taken)
+        return next((Wire(event=name, version=standing.version) for name in alike), mine)
 
     async def _versions(self, machine: str, now: Micros) -> frozenset[int]:
         seen = self._seen.get(machine)

@@ -185,13 +185,14 @@ class MemoryStore(MemoryClaims):
 
     def _create(self, start: Start) -> None:
         tables = self._tables
-        inbox = len(tables.inbox[start.address])
+        before = tables.inbox[start.address]
+        inbox, newest = len(before), max((row.version for row in before), default=0)
         tables.since[start.address] = self._clock()
         tables.threads[start.address] = ThreadRow(
             address=start.address,
             incarnation=start.incarnation,
             machine=start.machine,
-            standing=self._due_at_once(start.standing, inbox > 0),
+            standing=self._due_at_once(_at_least(start.standing, newest), inbox > 0),
             n=1,
             epoch=0 if start.owner is None else 1,
             owner=start.owner,
@@ -262,7 +263,9 @@ class MemoryStore(MemoryClaims):
             tables.since[address] = self._clock()
         tables.threads[address] = evolve(
             thread,
-            standing=self._due_at_once(commit.standing, commit.inbox_seen < thread.inbox),
+            standing=self._due_at_once(
+                _at_least(commit.standing, thread.standing.version), commit.inbox_seen < thread.inbox
+            ),
             n=thread.n + 1,
             owner=None if commit.release else thread.owner,
             head=commit.log.head,
@@ -321,7 +324,7 @@ class MemoryStore(MemoryClaims):
         )
         inbox.append(row)
         if thread is not None:
-            standing = self._due_at_once(thread.standing, True)
+            standing = self._due_at_once(_at_least(thread.standing, row.version), True)
             self._tables.threads[signal.address] = evolve(thread, inbox=row.number, standing=standing)
         return row
 
@@ -356,6 +359,10 @@ class MemoryStore(MemoryClaims):
 async def _give_way() -> None:
     """Let others run once, after the work is done: a caller cancelled here has written all the same."""
     await asyncio.sleep(0)
+
+
+def _at_least(standing: Standing, version: int) -> Standing:
+    return evolve(standing, version=max(standing.version, version))
 
 
 def _holds(thread: ThreadRow, incarnation: bytes, epoch: int) -> bool:

@@ -28,8 +28,8 @@ KNOWN_THREADS = 100_000
 
 FENCE = "WHERE id = ? AND incarnation = ? AND epoch = ? AND n = ? AND owner IS NOT NULL"
 
-STANDING = """state = ?, seq = ?, version = ?, definition = ?, base = ?, reason = ?, note = ?, expires = ?,
-    items = ?, n = n + 1"""
+STANDING = """state = ?, seq = ?, version = max(version, ?), definition = ?, base = ?, reason = ?, note = ?,
+    expires = ?, items = ?, n = n + 1"""
 
 GO_ON = f"""UPDATE standing SET {STANDING} {FENCE} AND status = 0 AND crashes = 0 AND wake IS NULL"""
 """For a thread that runs and goes on running: touches no column that an index has."""

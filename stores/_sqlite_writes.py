@@ -60,7 +60,7 @@ PENDING = f"""SELECT {INBOX} FROM inbox i WHERE i.thread = ? AND i.consumed IS N
     ORDER BY i.number LIMIT {INBOX_LIMIT}"""
 INSERT_INBOX = """INSERT INTO inbox (thread, number, id, event, payload, digest, at, schema, version)
     VALUES (?,?,?,?,?,?,?,?,?)"""
-RECEIVE = """UPDATE standing SET inbox = ?,
+RECEIVE = """UPDATE standing SET inbox = ?, version = max(version, ?),
     wake = CASE WHEN status = 1 THEN min(ifnull(wake, ?), ?) ELSE wake END WHERE id = ?"""
 RELEASE = """UPDATE standing SET owner = NULL, status = ?, since = ?,
     wake = CASE WHEN ? AND inbox > ? THEN min(ifnull(?, ?), ?) ELSE ? END
@@ -102,12 +102,12 @@ def start(tx: Transaction, start: Start) -> Started:
 def _create(tx: Transaction, start: Start) -> None:
     address = start.address
     number = _number(tx, address)
-    (inbox,) = tx.db.execute(
-        "SELECT ifnull(max(number), 0) FROM inbox WHERE thread = ?", (number,)
+    inbox, newest = tx.db.execute(
+        "SELECT ifnull(max(number), 0), ifnull(max(version), 0) FROM inbox WHERE thread = ?", (number,)
     ).fetchone()
     stamps = (start.session, start.principal, start.parent, start.started, start.log.at, SCHEMA)
     tx.db.execute(NAME_THREAD, (*stamps, address.workspace, number))
-    tx.db.execute(INSERT_STANDING, _standing_values(number, start, inbox, tx.now))
+    tx.db.execute(INSERT_STANDING, _standing_values(number, start, inbox, newest, tx.now))
     tx.db.execute(INSERT_LOG, log_values(number, start.log))
     if start.items is not None:
         tx.db.execute(INSERT_ITEMS, (number, start.log.n, start.items, SCHEMA))
@@ -127,7 +127,7 @@ def _number(tx: Transaction, address: Address) -> int:
     return number
 
 
-def _standing_values(number: int, start: Start, inbox: int, now: Micros) -> Sequence[object]:
+def _standing_values(number: int, start: Start, inbox: int, newest: int, now: Micros) -> Sequence[object]:
     standing = start.standing
     wake = standing.wake
     if standing.status == "waiting" and inbox:
@@ -138,7 +138,7 @@ def _standing_values(number: int, start: Start, inbox: int, now: Micros) -> Sequ
         start.machine,
         standing.state,
         standing.seq,
-        standing.version,
+        max(standing.version, newest),
         standing.definition,
         STATUS_CODES[standing.status],
         standing.base,
@@ -202,7 +202,7 @@ def _accept(tx: Transaction, signal: Signal) -> InboxRow:
     )
     values = (thread, row.number, row.id, row.event, row.payload, row.digest, row.at)
     tx.db.execute(INSERT_INBOX, (*values, row.schema, row.version))
-    tx.db.execute(RECEIVE, (row.number, tx.now, tx.now, thread))
+    tx.db.execute(RECEIVE, (row.number, row.version, tx.now, tx.now, thread))
     return row
 
 

@@ -94,8 +94,9 @@ class Store(Protocol):
         head) is already there is a no-op, also after the epoch moved. ``MemoryMoved`` and ``KeyTaken`` where
         a condition fails. Judged in this order; nothing is written then.
 
-        The standing is what the commit says, but a thread left waiting with an inbox entry after
-        ``inbox_seen`` is due at once: its ``wake`` is the store's clock where it would be later or None.
+        The standing is what the commit says, but its version never falls, and a thread left waiting with an
+        inbox entry after ``inbox_seen`` is due at once: its ``wake`` is the store's clock where it would be
+        later or None.
         """
         ...
 
@@ -106,8 +107,8 @@ class Store(Protocol):
     async def deliver(self, signal: Signal, /) -> Delivered:
         """Put a signal into an inbox, once by id, and make a waiting thread due at once.
 
-        Due at once: its ``wake`` becomes the store's clock, where it is later or None. A signal that is
-        there already changes nothing.
+        Due at once: its ``wake`` becomes the store's clock, where it is later or None. The version of its
+        standing becomes the signal's, where that is newer. A signal that is there already changes nothing.
 
         ``SignalConflict`` where the id holds another digest; ``ThreadEnded`` where the thread has ended and
         the id is new.

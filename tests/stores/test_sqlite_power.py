@@ -109,7 +109,7 @@ async def record(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[st
     database = folder / "perdure.db"
     recorder = Recorder(database)
     for module in (_sqlite, _sqlite_writer):
-        monkeypatch.setattr(module, "connect", lambda path, patience: Connection(path))
+        monkeypatch.setattr(module, "connect", lambda path, *given: Connection(path))
     async with SQLiteStore(database) as store:
         threads = [(await store.start(start_of(f"t{i}"))).thread for i in range(THREADS)]
         files = _read(database)
