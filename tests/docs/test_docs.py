@@ -12,6 +12,7 @@ from perdure.runtime import Parked, _cli
 NOT_RUN = {
     "README.md": 2,
     "docs/tutorial.md": 1,
+    "docs/how-to/check-a-deploy.md": 1,
     "docs/how-to/growth.md": 1,
     **{f"docs/coming-from/{other}.md": 1 for other in ("dbos", "langgraph", "temporal", "transitions")},
 }
