@@ -119,11 +119,11 @@ class ClientMemory:
         With ``if_version`` only over that version (0: there must be no record): ``MemoryConflict`` where
         another one is there, and nothing is written. ``expires``: how long it is seen. ``NotStorable`` where
         the value is not of the namespace's type, or is None: delete the key instead. ``ValueError`` where
-        ``expires`` is no span over zero.
+        ``expires`` is no span of time.
         """
         where = f"memory {_name_of(namespace)}/{key}"
         if expires is not None:
-            check_span(f"{where}: expires=", expires)
+            check_span(f"{where}: expires=", expires, zero=True)
         encoded = _encode(namespace, value, where)
         if encoded == b"null":
             raise NotStorable(f"{where}: None is no fact: delete the key instead")

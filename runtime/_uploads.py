@@ -39,11 +39,11 @@ class Uploads:
         expires: timedelta | None = None,
     ) -> ArtifactRef:
         """Store bytes and record who put them; after ``expires`` the record no longer keeps the blob.
-        ``ValueError`` where that is no span over zero."""
+        ``ValueError`` where that is no span of time."""
         check_name("workspace", workspace, MAX_WORKSPACE)
         check_name("principal", principal)
         if expires is not None:
-            check_span("expires=", expires)
+            check_span("expires=", expires, zero=True)
         now = self._env.now()
         async with await self._artifacts.put(workspace, chunks_of(data)) as staged:
             ref = ArtifactRef(

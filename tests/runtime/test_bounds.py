@@ -61,7 +61,7 @@ async def test_memory_and_artifacts_refuse_an_expiry_that_is_none(loop: SimLoop,
         lambda: client.artifacts.put(b"bytes", media_type="text/plain", workspace="w", expires=value),
     ]
     for write in writes:
-        with pytest.raises(ValueError, match="expires= takes a timedelta over zero and up to a thousand"):
+        with pytest.raises(ValueError, match="expires= takes a timedelta from zero up to a thousand"):
             await write()
     assert await client.memory.get("facts", "key", workspace="w") is None
     with pytest.raises(ValueError, match="grace= takes a timedelta"):

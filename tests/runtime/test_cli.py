@@ -282,7 +282,9 @@ def test_show_has_state_data_and_what_may_come_next(perdure: Perdure) -> None:
     assert "status    parked (in doubt)" in said.lines
     assert "events    sent -> done (by its handler)" in said.lines
     shown = json.loads(perdure("show", "ship", "--runtime", "cli_app:runtime", "--json").out)
-    assert shown["events"] == [{"event": "sent", "kind": "fire", "to": ["done"], "after": None}]
+    assert shown["events"] == [
+        {"event": "sent", "kind": "fire", "to": ["done"], "after": None, "timer": None}
+    ]
     assert shown["data"] == {"item": "kettle", "count": 1, "price": 0.0}
 
 
