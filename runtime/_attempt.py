@@ -260,7 +260,7 @@ class Attempt:
     async def intend(self, call: OpenEffect) -> Micros:
         """Commit a call's intent together with the reads so far and with what its siblings intend."""
         call.intended = None
-        if self._over.done() and (call.record is None or call.record.outcome == "free"):
+        if self._over.done() and call.is_new:
             raise Stopped
         self._intents.append(call)
         async with self._intending:
@@ -280,7 +280,7 @@ class Attempt:
         visit, reads = self.visit, list(self.unrecorded)
         entries = [intent_entry(visit, call.effect, call.named()) for call in batch]
         # An effect that was issued before may have happened: no newer memory can refuse it any more.
-        anew = any(call.record is None for call in batch)
+        anew = any(call.is_new for call in batch)
         checks = tuple(self.memory_checks.values()) if anew else ()
         await visit.ledger.record([*reads, *entries], checks=checks, **parts)
         del self.unrecorded[: len(reads)]

@@ -195,7 +195,7 @@ class OpenEffect(OpenCall):
         """None where the attempt has to stop instead of going on with an answer."""
         attempt = self.attempt
         try:
-            if self.record is None:
+            if self.is_new:
                 await attempt.until_matched(self)
             return await work.complete(lambda _: attempt.intend(self))
         except Parking as parking:
@@ -214,6 +214,11 @@ class OpenEffect(OpenCall):
             self.finished = True
             attempt.changed()
         return None
+
+    @property
+    def is_new(self) -> bool:
+        """Nothing of this action can have happened: to issue it would be the first time."""
+        return self.record is None or self.record.outcome == "free"
 
     def named(self) -> Entry:
         """The action, as entries name it; one without a record is given the next id."""

@@ -17,6 +17,7 @@ from harness.engine import (
     again,
     bare,
     brief,
+    carrying,
     for_ever,
     fresh,
     job,
@@ -167,6 +168,26 @@ async def test_r21_another_effect_than_the_record_holds_is_not_issued_and_parks_
     assert 'looked({"what":"a"}) [done]' in note
     assert [a.args for a in sim.world.arrivals] == [("a",)]
     assert len(await sim.entries("intent")) == 1
+
+
+@simulated
+async def test_r21_a_record_of_which_nothing_was_sent_lets_no_call_pass_by_another_record(
+    loop: SimLoop,
+) -> None:
+    """Its intent came too late to be sent; other code did something else; then the first code is back."""
+    sim = Sim(loop)
+    machine = job(calls_for("a"))
+    first = await sim.engine(machine, grace=timedelta(seconds=6))
+    first.store.fault("delay", carrying("intent"), seconds=10.5)
+    await first.start(machine)
+    await first.runtime.__aexit__(None, None, None)
+    assert [e["k"] for e in await sim.entries() if e["k"] in ("intent", "unsent")] == ["intent", "unsent"]
+    second = await sim.engine(job(calls_for("b", then=for_ever)))
+    await sleep(1)
+    second.kill()
+    parked = await goes_on(sim, calls_for("a"), "parked", "ended")
+    assert parked.standing.reason == "diverged"
+    assert [a.args for a in sim.world.arrivals] == [("b",)]
 
 
 @pytest.mark.parametrize("lands", [True, False])
