@@ -280,7 +280,8 @@ def test_doctor_finds_what_the_code_cannot_run(cli: Perdure) -> None:
 
 def test_doctor_names_dead_workers_that_hold_threads(cli: Perdure) -> None:
     store(
-        """INSERT INTO worker VALUES ('w-dead', 'host', 1, '/none', 15000000, 1, 1, NULL, 1)""",
+        """INSERT INTO worker (id, host, pid, lock, lease, started, beat, schema)
+            VALUES ('w-dead', 'host', 1, '/none', 15000000, 1, 1, 2)""",
         "UPDATE standing SET owner = 'w-dead', status = 0 WHERE state = 'review'",
     )
     line = checks(cli("doctor", "--json").out)["workers"]
