@@ -67,6 +67,7 @@ class _Message(msgspec.Struct):
     at: int
     schema: int
     payload: msgspec.Raw
+    version: int = 0
 
 
 class _File(msgspec.Struct):
@@ -204,7 +205,13 @@ def _log_row(row: _Log) -> LogRow:
 
 def _message(row: InboxRow) -> _Message:
     return _Message(
-        number=row.number, id=row.id, event=row.event, at=row.at, schema=row.schema, payload=_raw(row.payload)
+        number=row.number,
+        id=row.id,
+        event=row.event,
+        at=row.at,
+        schema=row.schema,
+        payload=_raw(row.payload),
+        version=row.version,
     )
 
 
@@ -216,6 +223,7 @@ def _inbox_row(row: _Message) -> InboxRow:
         event=row.event,
         at=row.at,
         schema=row.schema,
+        version=row.version,
         payload=payload,
         digest=b"",
     )
