@@ -6,8 +6,11 @@ data of other processes: no schema is fetched from anywhere, and payload and doc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import msgspec
 from attrs import field, frozen
@@ -111,6 +114,25 @@ def _deeper(value: Any, levels: int) -> bool:
     return True
 
 
+FORMATS: Mapping[str, Callable[[str], object]] = {
+    "date": date.fromisoformat,
+    "date-time": datetime.fromisoformat,
+    "decimal": Decimal,
+    "time": time.fromisoformat,
+    "uuid": UUID,
+}
+"""What schemas say of texts, and who reads such a text."""
+
+
+def _is_read_by(parse: Callable[[str], object]) -> Callable[[object], bool]:
+    def is_read(value: object) -> bool:
+        if isinstance(value, str):
+            parse(value)
+        return True
+
+    return is_read
+
+
 def _misfit(schema: Any, plain: Any) -> str | None:
     """The first thing that does not fit, with its path; None: all fits."""
     import jsonschema  # put off: only who checks without code needs them
@@ -118,10 +140,13 @@ def _misfit(schema: Any, plain: Any) -> str | None:
     from referencing.exceptions import Unresolvable
 
     try:
-        validator = jsonschema.Draft202012Validator(
+        formats = jsonschema.FormatChecker(formats=())
+        for name, parse in FORMATS.items():
+            formats.checks(name, raises=(ValueError, ArithmeticError))(_is_read_by(parse))
+        validator: Any = jsonschema.Draft202012Validator(
             schema,
             registry=Registry(),  # an empty one: a reference to elsewhere is an error, and never a request
-            format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER,
+            format_checker=formats,
         )
         error = next(iter(validator.iter_errors(plain)), None)
     except (

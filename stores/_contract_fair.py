@@ -42,7 +42,8 @@ async def _many(store: Store, kit: Kit, count: int, workspace: str, kind: str = 
 
 
 def _request(worker: str = "w1", **parts: Any) -> ClaimRequest:
-    return request_of(worker, **{"machines": {MACHINE: 1, "Other": 1}, "suspect_from": 9, **parts})
+    given: dict[str, Any] = {"machines": {MACHINE: 1, "Other": 1}, "suspect_from": 9, **parts}
+    return request_of(worker, **given)
 
 
 def _groups(*claims: Claimed) -> dict[tuple[str, str], int]:

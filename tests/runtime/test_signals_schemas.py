@@ -159,6 +159,10 @@ TOO_DEEP = b"[" * 5000 + b"]" * 5000
         ({}, TOO_DEEP, "say", "here: the payload is"),
         ({}, b"[" * 150 + b"]" * 150, "say", "nested deeper than 100 levels"),
         ({}, b'"' + b"x" * LARGEST_PAYLOAD + b'"', "say", "without the machine's code"),
+        *(
+            ({"type": "string", "format": name}, b'"soon"', "say", f"'soon' is not a '{name}'")
+            for name in ("date", "date-time", "decimal", "time", "uuid")
+        ),
         ({"$ref": "#/$defs/none"}, b"{}", "say", "the stored schema cannot be used"),
         ({"$ref": "#"}, b"{}", "say", "the stored schema cannot be used"),
         ({"type": 7}, b"{}", "say", "the stored schema cannot be used"),
@@ -174,6 +178,8 @@ def test_what_does_not_fit_is_refused_in_words(
 def test_what_fits_is_kept_in_its_canonical_form() -> None:
     taken = checked({"say": SCHEMA}, "say", b'{ "by" : "ada", "a": [1] }', "here", "it")
     assert taken == b'{"a":[1],"by":"ada"}'
+    when = b'"2026-03-29T02:30:00+01:00"'
+    assert checked({"say": {"type": "string", "format": "date-time"}}, "say", when, "here", "it") == when
     assert checked({"say": {}}, "say", DEEP, "here", "it") == DEEP
     assert checked({"stop": None}, "stop", None, "here", "it") == b"null"
 
