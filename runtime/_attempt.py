@@ -279,8 +279,8 @@ class Attempt:
         self._intents = [c for c in self._intents if c not in batch]
         visit, reads = self.visit, list(self.unrecorded)
         entries = [intent_entry(visit, call.effect, call.named()) for call in batch]
-        # An effect that was issued before may have happened: no newer memory can refuse it any more.
-        anew = any(call.is_new for call in batch)
+        # One that was intended before pins what it was decided on: no newer memory can refuse it any more.
+        anew = any(call.record is None for call in batch)
         checks = tuple(self.memory_checks.values()) if anew else ()
         await visit.ledger.record([*reads, *entries], checks=checks, **parts)
         del self.unrecorded[: len(reads)]
