@@ -295,10 +295,10 @@ async def why(
         lines = [await _without_code(store, row, where)]
     elif newer:
         lines = [f"{where}: {standing.status}."]
+    elif await _lacks_a_place(store, definition, row, now):
+        lines = [f"{where}: waits for a place: {definition.at_once} of {row.machine} run at once."]
     elif standing.status == "waiting":
         lines = [await _waits(store, definition, row, where, now)]
-    elif definition.at_once is not None and await _is_full(store, row.machine, definition.at_once, now):
-        lines = [f"{where}: waits for a place: {definition.at_once} of {row.machine} run at once."]
     else:
         lines = [f"{where}: runnable, and no worker has claimed it yet."]
     if definition is not None and newer and standing.status != "ended":
@@ -306,8 +306,12 @@ async def why(
     return " ".join([*lines, *await _doubts(store, row, now)])
 
 
-async def _is_full(store: Store, machine: str, at_once: int, now: int) -> bool:
-    """Whether living workers run as many threads of the machine as may run."""
+async def _lacks_a_place(store: Store, definition: Definition, row: ThreadRow, now: int) -> bool:
+    """Whether it could run but for its machine, of which living workers run as many threads as may run."""
+    at_once, machine, standing = definition.at_once, row.machine, row.standing
+    due = standing.status == "waiting" and standing.wake is not None and standing.wake <= now
+    if at_once is None or not (due or standing.status == "running"):
+        return False
     running = 0
     async for worker in rows_of(store, Workers()):
         if worker.ended is None and worker.beat + worker.lease >= now:

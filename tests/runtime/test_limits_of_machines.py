@@ -5,6 +5,7 @@ from __future__ import annotations
 from asyncio import sleep
 from typing import Any
 
+from attrs import evolve
 from harness.engine import Note, Sim, World, job, simulated
 from harness.loop import SimLoop
 
@@ -43,6 +44,11 @@ async def test_why_says_that_it_waits_for_a_place(loop: SimLoop) -> None:
     await sleep(1)
     said = await why(sim.store, definition(machine), await sim.row("c"), loop.now())
     assert "waits for a place: 2 of Few run at once." in said
+    row = await sim.row("c")
+    due = evolve(row, standing=evolve(row.standing, status="waiting", wake=loop.now()))
+    assert "waits for a place: 2 of Few run" in await why(sim.store, definition(machine), due, loop.now())
+    later = evolve(due, standing=evolve(due.standing, wake=loop.now() + 1))
+    assert "waits for a place" not in await why(sim.store, definition(machine), later, loop.now())
     assert "no worker has claimed it" not in said
     assert "runs it" in await why(sim.store, definition(machine), await sim.row("a"), loop.now())
     await sim.until("ended", thread_id="c")
