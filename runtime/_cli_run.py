@@ -77,6 +77,11 @@ async def _begin(running: Runtime[Any], asked: Run, seen: Progress) -> Thread[An
         return await running.start(plan.machine, data, thread_id=thread_id, workspace=workspace)
     if row.machine != plan.name:
         raise BadInput(f"thread {thread_id!r} is of machine {row.machine!r}, not {plan.name!r}")
+    if row.standing.version > plan.version:
+        raise BadInput(
+            f"thread {thread_id!r} needs version >= {row.standing.version} of {plan.name}, and this code is "
+            f"{plan.version}: no worker of it would go on with the thread"
+        )
     if asked.data is not None:
         try:
             await running.start(plan.machine, asked.data, thread_id=thread_id, workspace=workspace)

@@ -235,6 +235,14 @@ def test_run_goes_on_with_a_thread_that_is_there(perdure: Perdure) -> None:
         assert (said.status, said.lines) == (0, ["thread 'quick' has ended in done at seq 1"])
 
 
+def test_run_waits_for_no_thread_that_newer_code_has_written_to(perdure: Perdure) -> None:
+    with contextlib.closing(sqlite3.connect("perdure.db")) as database, database:
+        database.execute("UPDATE standing SET version = 3")
+    said = perdure("run", "cli_app:runtime", "Quick", "--thread", "quick")
+    assert said.status == 2
+    assert "thread 'quick' needs version >= 3 of Quick, and this code is 1" in said.err
+
+
 def test_run_ends_with_a_line_and_status_1_when_the_thread_parks(perdure: Perdure) -> None:
     said = perdure("run", "cli_app:runtime", "Shipping", "--thread", "two", "--data", '{"item": "pan"}')
     assert said.status == 1
