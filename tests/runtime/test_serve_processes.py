@@ -238,6 +238,7 @@ async def test_a_thread_that_kills_its_workers_is_parked_and_those_beside_it_end
                 workers[n] = desk.serve()
 
     rows = await desk.settled(start_again)
+    start_again()  # and those that died since it was called last
     poisoned = rows.pop("die-0")
     assert (poisoned.standing.status, poisoned.standing.reason) == ("parked", "poison")
     assert {row.standing.status for row in rows.values()} == {"ended"}
