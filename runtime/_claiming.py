@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Protocol
 
@@ -99,14 +99,10 @@ class LateOnes:
             return 0.0
         return max(self._again - asyncio.get_running_loop().time(), 0.0)
 
-    def claimed(self, request: ClaimRequest, claims: Sequence[Claim]) -> None:
-        """What a round claimed: where it could not have been more, there may be more."""
-        if not request.late_limit or request.late_before is None:
-            return
-        wakes = [claim.thread.standing.wake for claim in claims]
-        late = sum(wake is not None and wake < request.late_before for wake in wakes)
-        more = late >= request.late_limit
-        self._again = asyncio.get_running_loop().time() + self._pause if more else None
+    def claimed(self, request: ClaimRequest, claimed: Claimed) -> None:
+        """What became of a round: where some were left aside, another follows."""
+        if request.late_limit:
+            self._again = asyncio.get_running_loop().time() + self._pause if claimed.late else None
 
 
 class Claiming:
@@ -228,7 +224,7 @@ class Claiming:
             return await self._look_for_suspects()
         request = await self._request(room, suspects=self._suspects)
         claimed = await self._ask(request)
-        self._late.claimed(request, claimed.claims)
+        self._late.claimed(request, claimed)
         self._next_wake = claimed.next_wake
         for claim in claimed.claims:
             run = self._holder.take(claim)

@@ -28,7 +28,7 @@ from perdure.stores import Signal as StoredSignal
 
 from ._cancel import cancel, terminate
 from ._client_memory import ClientMemory
-from ._client_start import AskedStart, Starting, check_priority, signal_of
+from ._client_start import AskedStart, Starting, signal_of
 from ._env import Env
 from ._errors import Parked, SignalRefused, UnknownMachine
 from ._look import (
@@ -256,7 +256,6 @@ class Client:
         check_name("workspace", workspace, MAX_WORKSPACE)
         check_name("thread_id", thread_id, MAX_ID)
         address = Address(workspace=workspace, thread_id=thread_id)
-        check_priority(address, priority)
         asked = AskedStart(
             address=address,
             data=data,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from perdure.machines import Definition, NotStorable
 from perdure.stores import (
@@ -21,7 +22,6 @@ from perdure.stores import (
     Store,
     ThreadEnded,
     ThreadRow,
-    Threads,
 )
 
 from ._due import BadTime, Clocks, first_clocks
@@ -32,12 +32,12 @@ from ._keys import digest
 from ._ledger import side_digest
 from ._look import ended_words, find_thread
 from ._progress import Progress, conversation_field, owned_values
-from ._reliable import page_of, released, until_known
+from ._reliable import released, until_known
 from ._reserved import RESERVED
 from ._starts import check_same, identity_of
 from ._worker import Worker
 
-MOST_URGENT = 10
+T = TypeVar("T")
 
 
 @frozen(kw_only=True)
@@ -66,20 +66,19 @@ class Starting:
         worker = self._worker
         with nullcontext() if worker is None else worker.starting():
             start, progress = self._prepare(asked)
-            if asked.signals:  # they must not reach a thread that is another one than was meant
-                await self._refuse_another(start)
             started = await self._send(start)
             if not started.created:
                 await check_same(self._store, self._plan, started.thread, start)
+                started = await self._with_signals(started, start)
             elif worker is not None and _is_still_ours(started.thread, start):
                 await self._take(worker, started, start, progress)
         return started
 
-    async def _refuse_another(self, start: Start) -> None:
-        place = Threads(workspace=start.address.workspace, thread_id=start.address.thread_id)
-        page = await page_of(self._store, place, limit=1)
-        for thread in page.rows:
-            await check_same(self._store, self._plan, thread, start)
+    async def _with_signals(self, started: Started, start: Start) -> Started:
+        """What the store kept from a thread whose start it takes for another one: this code knows better."""
+        left = start.signals[len(started.delivered) :]
+        delivered = [await self._answered(start, partial(self._store.deliver, signal)) for signal in left]
+        return evolve(started, delivered=(*started.delivered, *delivered))
 
     async def _take(self, worker: Worker, started: Started, start: Start, progress: Progress) -> None:
         """Run a thread that this process has just created and claimed, or give it up."""
@@ -100,17 +99,21 @@ class Starting:
 
     async def _send(self, start: Start) -> Started:
         try:
-            return await until_known(lambda: self._store.start(start))
+            return await self._answered(start, partial(self._store.start, start))
+        except BaseException:
+            if self._worker is not None and start.owner is not None:
+                self._worker.be_unsure()  # whoever waited for it has gone, and it may have landed
+            raise
+
+    async def _answered(self, start: Start, write: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await until_known(write)
         except ThreadEnded as error:
             ended = ended_words((await find_thread(self._store, start.address)).standing)
             raise SignalRefused(
                 f"thread {start.address.thread_id!r}: its signals were not delivered: the thread has ended: "
                 f"{ended}"
             ) from error
-        except BaseException:
-            if self._worker is not None and start.owner is not None:
-                self._worker.be_unsure()  # whoever waited for it has gone, and it may have landed
-            raise
 
     def _prepare(self, asked: AskedStart) -> tuple[Start, Progress]:
         plan, address, data = self._plan, asked.address, asked.data
@@ -167,15 +170,6 @@ def _check_data(plan: Definition, address: Address, data: Any) -> None:
         raise NotStorable(
             f"thread {address.thread_id!r}: machine {plan.name} takes {plan.data.cls.__name__}, not "
             f"{type(data).__name__}"
-        )
-
-
-def check_priority(address: Address, priority: int) -> None:
-    """``ValueError`` where it is none."""
-    if type(priority) is not int or not -MOST_URGENT <= priority <= MOST_URGENT:
-        raise ValueError(
-            f"thread {address.thread_id!r}: priority= takes a whole number from {-MOST_URGENT} to "
-            f"{MOST_URGENT}, not {priority!r}"
         )
 
 

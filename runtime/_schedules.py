@@ -13,11 +13,10 @@ from attrs import define, field, frozen
 from cronsim import CronSim, CronSimError
 
 from perdure.machines import Definition, DefinitionError, Machine, Of, definition
-from perdure.stores import MAX_WORKSPACE, Address, Micros, StoreError, check_name
+from perdure.stores import MAX_WORKSPACE, Micros, StoreError, check_name, check_priority
 
 from ._client import Client
 from ._client_memory import ClientMemory, Fact
-from ._client_start import check_priority
 from ._context import micros, micros_at, moment
 from ._errors import MemoryConflict, PerdureError, StartConflict
 from ._observe import logger
@@ -77,7 +76,7 @@ class Schedule(Generic[D]):
             check_name("its name", self.name, 200)
             check_name("its workspace", self.workspace, MAX_WORKSPACE)
             check_name("its principal", self.principal)
-            check_priority(Address(workspace=self.workspace, thread_id=f"{self.name}/..."), self.priority)
+            check_priority("its priority", self.priority)
         except (TypeError, ValueError, StoreError) as error:
             raise DefinitionError(f"{where}: {error}") from None
         if self.catch_up not in ("skip", "once", "all"):

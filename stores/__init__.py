@@ -24,6 +24,7 @@ from ._limits import (
     MAX_SOURCES,
     MAX_WORKSPACE,
     check_name,
+    check_priority,
 )
 from ._memory import MemoryStore
 from ._outside import Expire, Expired, Remember
@@ -147,6 +148,7 @@ __all__ = [
     "WorkerRow",
     "Workers",
     "check_name",
+    "check_priority",
     "open_store",
     "store_facts",
     "system_clock",

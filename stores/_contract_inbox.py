@@ -9,6 +9,7 @@ from attrs import evolve
 
 from ._contract_kit import SECOND, Check, Kit, check_of, refused, rows, same
 from ._contract_make import (
+    MACHINE,
     WORKSPACE,
     address_of,
     commit_of,
@@ -296,12 +297,35 @@ async def check_signals_with_a_start_that_are_refused(kit: Kit) -> None:
         thread = await started(store)
         await refused(SignalConflict, "a start of what is there", store.start(bad))
         same("the thread", await thread_at(store), thread)
+        other = start_of(signals=(signal_of("s4"),), incarnation=b"another", started=b"with other data")
+        same("what another start brings", (await store.start(other)).delivered, ())
+        same("entries after another start", await rows(store, Inbox(address=address_of())), before)
         await committed(store, thread, status="ended", release=True)
         good = start_of(signals=(signal_of("s2"), signal_of("s3")))
         await refused(ThreadEnded, "a new signal with the start of an ended thread", store.start(good))
         same("entries in the end", await rows(store, Inbox(address=address_of(), pending=True)), before)
         known = await store.start(evolve(good, signals=(signal_of("s2"),)))
         same("a signal that was there before the end", [each.new for each in known.delivered], [False])
+
+
+async def check_signals_for_newer_code(kit: Kit) -> None:
+    """A thread whose inbox holds what only a newer version reads is claimed by that one, whoever writes."""
+    async with kit.open() as store:
+        for thread_id in ("early", "there", "held"):
+            signal = evolve(signal_of("s1", thread_id), version=3)
+            if thread_id == "early":
+                await store.deliver(signal)
+                thread = await started(store, thread_id, owner=None, status="waiting")
+            else:
+                thread = await started(store, thread_id, owner=None if thread_id == "there" else "w1")
+                await store.deliver(signal)
+            if thread_id == "held":  # by a worker that knows nothing of it yet
+                await committed(store, thread, release=True)
+            same(f"the version of {thread_id}", (await thread_at(store, thread_id)).standing.version, 3)
+        older = await store.claim(request_of("w2", machines={MACHINE: 2}))
+        same("what an older version claims", len(older.claims), 0)
+        newer = await store.claim(request_of("w2", machines={MACHINE: 3}))
+        same("what the newer one claims", len(newer.claims), 3)
 
 
 async def check_limits_of_signals_with_a_start(kit: Kit) -> None:
@@ -344,6 +368,7 @@ INBOX: tuple[Check, ...] = tuple(
         check_signals_with_a_start,
         check_signals_with_a_start_wake,
         check_signals_with_a_start_that_are_refused,
+        check_signals_for_newer_code,
         check_limits_of_signals_with_a_start,
     )
 )

@@ -44,6 +44,12 @@ def check_name(what: str, value: str, limit: int = MAX_NAME) -> None:
             raise ValueError(f"{what} {value!r} holds the control character {character!r}: leave it out")
 
 
+def check_priority(what: str, value: int) -> None:
+    """Refuse what is no priority with ``ValueError``."""
+    if type(value) is not int or not -MAX_PRIORITY <= value <= MAX_PRIORITY:
+        raise ValueError(f"{what} is {value!r}: it is a whole number from -{MAX_PRIORITY} to {MAX_PRIORITY}")
+
+
 def check_body(what: str, body: bytes | None) -> None:
     """Refuse a body over the limit with ``TooLarge``."""
     if body is not None and len(body) > MAX_BODY:
@@ -61,11 +67,7 @@ def check_start(start: Start) -> None:
     check_body(thread, start.items)
     for message in start.messages:
         check_body(f"message of thread {start.address.thread_id!r}", message)
-    if not -MAX_PRIORITY <= start.priority <= MAX_PRIORITY:
-        raise ValueError(
-            f"thread {start.address.thread_id!r}: priority is {start.priority}: it must be from "
-            f"-{MAX_PRIORITY} to {MAX_PRIORITY}"
-        )
+    check_priority(f"thread {start.address.thread_id!r}: priority", start.priority)
     for signal in start.signals:
         check_signal(signal)
         if signal.address != start.address:

@@ -74,10 +74,12 @@ class MemoryStore(MemoryClaims):
     async def start(self, start: Start, /) -> Started:
         check_start(start)
         tables = self._tables
-        known = [self._known(signal) for signal in start.signals]  # raises before anything is written
+        there = tables.threads.get(start.address)
+        signals = start.signals if there is None or there.started == start.started else ()
+        known = [self._known(signal) for signal in signals]  # raises before anything is written
         if start.address not in tables.threads:
             self._create(start)
-        rows = [row or self._accept(signal) for row, signal in zip(known, start.signals, strict=True)]
+        rows = [row or self._accept(signal) for row, signal in zip(known, signals, strict=True)]
         thread = tables.threads[start.address]
         created = thread.incarnation == start.incarnation
         inbox = tables.pending(start.address)[:PENDING] if created and start.owner is not None else []

@@ -81,13 +81,14 @@ def find_thread(tx: Transaction, address: Address) -> ThreadRow | None:
 
 
 def start(tx: Transaction, start: Start) -> Started:
-    known = [_known(tx, signal) for signal in start.signals]  # raises before anything is written
     there = find_thread(tx, start.address)
+    signals = start.signals if there is None or there.started == start.started else ()
+    known = [_known(tx, signal) for signal in signals]  # raises before anything is written
     if there is None:
         _create(tx, start)
         there = find_thread(tx, start.address)
         assert there is not None
-    rows = [row or _accept(tx, signal) for row, signal in zip(known, start.signals, strict=True)]
+    rows = [row or _accept(tx, signal) for row, signal in zip(known, signals, strict=True)]
     if rows:
         there = find_thread(tx, start.address)
         assert there is not None

@@ -60,9 +60,10 @@ class Store(Protocol):
     async def start(self, start: Start, /) -> Started:
         """Create a thread; where its address is taken, leave that thread as it is and answer with it.
 
-        ``start.signals`` are put into the inbox of whichever thread is there then, as by ``deliver``, in the
-        same transaction: ``SignalConflict`` and ``ThreadEnded`` leave nothing written.
-        Signals that came before are its inbox, and where it starts waiting they make it due at once.
+        ``start.signals`` are put into its inbox in the same transaction, as by ``deliver``, also where the
+        thread is there already and has the same ``started``; of another thread they stay away.
+        ``SignalConflict`` and ``ThreadEnded`` leave nothing written. Signals that came before are its inbox,
+        and where it starts waiting they make it due at once.
         ``session_since`` is set to the session's last number before this start's own messages. The epoch
         is 1 where ``start.owner`` claims it and 0 where nobody does.
         """

@@ -241,6 +241,41 @@ class ForgetsTheVersion(MemoryStore):
         return super()._accept(evolve(signal, version=0))
 
 
+class GivesSignalsToWhoeverIsThere(MemoryStore):
+    async def start(self, start: Start, /) -> Started:
+        there = self._tables.threads.get(start.address)
+        return await super().start(start if there is None else evolve(start, started=there.started))
+
+
+class LeavesNewsToOlderCode(MemoryStore):
+    def _accept(self, signal: Signal) -> InboxRow:
+        before = self._tables.threads.get(signal.address)
+        row = super()._accept(signal)
+        if before is not None:
+            thread = self._tables.threads[signal.address]
+            standing = evolve(thread.standing, version=before.standing.version)
+            self._tables.threads[signal.address] = evolve(thread, standing=standing)
+        return row
+
+
+class ForgetsWhoCanReadIt(MemoryStore):
+    """A commit says anew which version the thread is of."""
+
+    def _apply(self, commit: Commit) -> None:
+        super()._apply(commit)
+        thread = self._tables.threads[commit.address]
+        standing = evolve(thread.standing, version=commit.standing.version)
+        self._tables.threads[commit.address] = evolve(thread, standing=standing)
+
+
+class StartsBelowItsInbox(MemoryStore):
+    def _create(self, start: Start) -> None:
+        super()._create(start)
+        thread = self._tables.threads[start.address]
+        standing = evolve(thread.standing, version=start.standing.version)
+        self._tables.threads[start.address] = evolve(thread, standing=standing)
+
+
 class BringsNoSignals(MemoryStore):
     async def start(self, start: Start, /) -> Started:
         return evolve(await super().start(start), inbox=())
@@ -299,6 +334,10 @@ MUTANTS: list[tuple[Make, str]] = [
     (DropsSignalsForWhoIsThere, "signals_with_a_start_wake"),
     (ForgetsTheVersion, "signals_with_a_start"),
     (BringsNoSignals, "signals_with_a_start"),
+    (GivesSignalsToWhoeverIsThere, "signals_with_a_start_that_are_refused"),
+    (LeavesNewsToOlderCode, "signals_for_newer_code"),
+    (ForgetsWhoCanReadIt, "signals_for_newer_code"),
+    (StartsBelowItsInbox, "signals_for_newer_code"),
     (DoesNotWakeByAStart, "signals_with_a_start_wake"),
     (TakesAnyPriority, "limits_of_signals_with_a_start"),
 ]

@@ -145,7 +145,7 @@ async def test_what_is_no_signal_of_the_machine_is_refused_and_nothing_starts(
 @simulated
 async def test_a_priority_that_is_none_is_refused(loop: SimLoop, priority: Any) -> None:
     sim = Sim(loop, Desk)
-    with pytest.raises(ValueError, match="priority= takes a whole number from -10 to 10"):
+    with pytest.raises(ValueError, match="it is a whole number from -10 to 10"):
         await sim.client().start(Desk, Note(), **PLACE, priority=priority)
     thread = await sim.client().start(Desk, Note(), **PLACE, priority=-10)
     assert (await thread.row()).priority == -10

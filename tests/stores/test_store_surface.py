@@ -80,6 +80,7 @@ NAMES = {
     "WorkerRow",
     "Workers",
     "check_name",
+    "check_priority",
     "open_store",
     "store_facts",
     "system_clock",
