@@ -70,7 +70,8 @@ class VisitRunner:
 
     async def run(self) -> Left:
         visit = self.visit
-        await self._refuse_strays()
+        if self.visit.book.effects:
+            await self._refuse_strays()
         now = visit.env.now()
         todo = [h for h in visit.unfinished() if visit.book.retry_at.get(h.lane, 0) <= now]
         self.attempts = [Attempt(visit, h, visit.book.failed.get(h.lane, 0) + 1) for h in todo]

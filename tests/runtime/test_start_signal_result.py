@@ -697,3 +697,21 @@ async def test_why_says_what_a_timer_waits_for_and_that_it_is_overdue(loop: SimL
 def test_a_runtime_takes_a_list_of_machine_classes_with_names_of_their_own(machines: Any, said: str) -> None:
     with pytest.raises(DefinitionError, match=said):
         Runtime(machines=machines)
+
+
+@simulated
+async def test_who_waits_beside_the_worker_that_runs_the_thread_asks_the_store_once_a_second(
+    loop: SimLoop,
+) -> None:
+    async def body(machine: Any, data: Note, step: Step[World]) -> Any:
+        await sleep(10)
+        return machine.finished(text="done")
+
+    machine = job(body)
+    engine = await Sim(loop, machine).engine()
+    thread = await engine.runtime.start(machine, Note(), thread_id="t", workspace="w")
+    engine.store.pages.clear()
+    await thread.result()
+    assert loop.elapsed == 10  # and is told at once when it has ended
+    asked = [query for query in engine.store.pages if isinstance(query, Threads) and query.thread_id == "t"]
+    assert len(asked) <= 12
