@@ -50,7 +50,8 @@ class Cause:
     @property
     def said(self) -> str:
         """What it is, in one line."""
-        return f"{self.machine} version {self.version}, {self.about} {self.what}: {self.reason}"
+        about = "" if self.about == "version" else f", {self.about} {self.what}"  # that one is said already
+        return f"{self.machine} version {self.version}{about}: {self.reason}"
 
 
 def tell(out: Output, report: Report) -> None:

@@ -12,14 +12,15 @@ from typing import Any
 from anyio import to_thread
 from attrs import define, field
 
-from perdure.stores import Micros, Store, Threads, WorkerRow, Workers
+from perdure.stores import Micros, Store, ThreadRow, Threads, WorkerRow, Workers
 
-from ._cli_text import Output, Styled
+from ._cli_text import Output, Styled, counted
 from ._env import Env
 from ._health import OVERDUE, Level
 from ._look import rows_of
 from ._probe import LOOPBACK
 from ._survey import MOST_THREADS
+from ._uploads import DEFAULT_WORKSPACE
 
 PATIENCE = 5.0
 """Seconds that a process may take to answer."""
@@ -37,8 +38,8 @@ class Fares:
     """Those that died with threads in hand."""
     parked: Counter[str] = field(factory=Counter[str])
     overdue: int = 0
-    oldest: Micros = 0
-    """Since when the longest overdue thread is due."""
+    oldest: ThreadRow | None = None
+    """The one that is overdue longest."""
     ready: int = 0
     """Threads that could be run now and that no worker has."""
     sampled: bool = False
@@ -46,21 +47,25 @@ class Fares:
 
     @property
     def status(self) -> Level:
-        if self.overdue or (not self.alive and self.ready):
+        if not self.alive and self.ready:
             return "failing"
-        return "degraded" if self.dead or self.parked or not self.alive else "ok"
+        return "degraded" if self.dead or self.parked or self.overdue or not self.alive else "ok"
 
     def reasons(self) -> Iterator[str]:
         if not self.alive:
-            due = f", and {self.ready} threads could run" if self.ready else ""
+            due = f", and {counted(self.ready, 'thread')} could run" if self.ready else ""
             yield f"no worker is alive{due}: start one with `perdure serve`"
         for row in self.dead:
             yield f"worker {row.id} died with threads in hand: another takes them over once its lease is out"
         for reason, count in sorted(self.parked.items()):
             yield f"{count} parked ({reason}): `perdure ls --status parked` lists them"
-        if self.overdue:
-            age = (self.now - self.oldest) / 1e6
-            yield f"{self.overdue} threads are overdue, one for {age:.0f} s: no worker has room or their code"
+        if self.oldest is not None:
+            age = (self.now - (self.oldest.standing.wake or 0)) / 1e6
+            place = self.oldest.address
+            where = "" if place.workspace == DEFAULT_WORKSPACE else f" --workspace {place.workspace}"
+            named = f"`perdure why {place.thread_id}{where} --runtime MODULE:NAME` tells"
+            late = f"{counted(self.overdue, 'thread')} overdue, {place.thread_id!r} for {age:.0f} s"
+            yield f"{late}: no worker has room, or the code that it needs; {named}"
 
 
 async def tell_of_store(out: Output, asked: Store) -> int:
@@ -117,7 +122,10 @@ def _ask(url: str) -> tuple[bool, dict[str, Any]]:
             raise ValueError(f"{url} answers {error.code}: this is no perdure process") from error
         return False, json.load(error)
     except OSError as error:
-        return False, {"status": "failing", "reasons": [f"{url} does not answer: {error}"]}
+        why = getattr(error, "reason", error)
+        said = f"{url} does not answer: {getattr(why, 'strerror', None) or why}"
+        said += "; `perdure serve --health-port` is what answers there"
+        return False, {"status": "failing", "reasons": [said]}
 
 
 async def _look(store: Store, env: Env) -> Fares:
@@ -151,8 +159,9 @@ async def _count_due(store: Store, fares: Fares, alive: set[str]) -> None:
         if standing.status == "running" or (due is not None and due <= fares.now):
             fares.ready += 1
         if standing.status == "waiting" and due is not None and due < fares.now - OVERDUE:
-            fares.oldest = min(fares.oldest or due, due)
             fares.overdue += 1
+            if fares.oldest is None or due < (fares.oldest.standing.wake or 0):
+                fares.oldest = row
 
 
 def _age(fares: Fares, row: WorkerRow) -> float:

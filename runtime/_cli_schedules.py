@@ -47,12 +47,13 @@ async def _show(out: Output, opened: Store, schedules: tuple[Schedule[Any], ...]
     if out.as_json:
         out.json(seen)
         return
-    head = ("name", "workspace", "machine", "cron", "zone", "missed", "done until", "next")
+    head = ("name", "workspace", "machine", "cron", "zone", "catch-up", "until", "next")
     out.table(head, [(*list(each.values())[:-1], ", ".join(each["next"])) for each in seen])
 
 
 async def _seen(memory: Any, schedule: Schedule[Any], now: int) -> dict[str, Any]:
     from itertools import islice
+    from zoneinfo import ZoneInfo
 
     from perdure.machines import definition
 
@@ -68,6 +69,8 @@ async def _seen(memory: Any, schedule: Schedule[Any], now: int) -> dict[str, Any
         "cron": schedule.cron,
         "zone": schedule.tz,
         "catch_up": schedule.catch_up,
-        "until": "" if record is None else record.until.isoformat(timespec="seconds"),
+        "until": ""
+        if record is None
+        else record.until.astimezone(ZoneInfo(schedule.tz)).isoformat(timespec="seconds"),
         "next": [slot.isoformat() for slot in islice(schedule.slots(moment(now)), NEXT)],
     }

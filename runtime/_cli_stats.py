@@ -8,7 +8,7 @@ from perdure.stores import StoreFacts, store_facts
 
 from ._cli_load import address_of
 from ._cli_look import Place, row_json
-from ._cli_text import Output, Styled
+from ._cli_text import Output, Styled, counted
 from ._cli_units import size_text
 from ._look import find_thread
 from ._survey import Count, Growth, count_threads, growth
@@ -25,7 +25,7 @@ async def show_store_stats(out: Output, place: Place) -> None:
         out.json(_store_json(place, count, facts))
         return
     more = f" (there are more: these are the first {count.threads} by id)" if count.sampled else ""
-    out.line(f"{count.threads} threads in workspace {place.workspace!r}{more}")
+    out.line(f"{counted(count.threads, 'thread')} in workspace {place.workspace!r}{more}")
     if count.by_state:
         rows = [(*key, number) for key, number in sorted(count.by_state.items(), key=lambda each: -each[1])]
         out.table(("machine", "state", "status", "threads"), rows[:50])

@@ -44,6 +44,11 @@ def as_json(value: object, indent: int | None = None) -> str:
     return "".join(_json_escape(char) if char != "\n" and _unsafe(char) else char for char in text)
 
 
+def counted(number: int, what: str) -> str:
+    """``1 file`` or ``2 files``."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
+
+
 def short(value: object) -> str:
     """A JSON value, cut where it is long."""
     text = as_json(value)

@@ -7,7 +7,7 @@ from pathlib import Path
 from ._check_store import Report
 from ._cli_load import BadInput, load_runtime, store_at
 from ._cli_options import run_async
-from ._cli_text import Output, Styled
+from ._cli_text import Output, Styled, counted
 from ._freeze import Written, check_folder, freeze
 
 
@@ -39,7 +39,7 @@ def tell_written(out: Output, written: Written, folder: Path) -> None:
         out.line(Styled(str(folder / name), "bold"), f"  {state}: {what}")
     for line in written.skipped:
         out.line(Styled("left out ", "yellow"), line)
-    out.line(f"{len(written.files):,} files, from {written.threads:,} threads")
+    out.line(f"{counted(len(written.files), 'file')}, from {counted(written.threads, 'thread')}")
     if written.files:
         out.line(
             "They hold real data: before you commit them, look at `payload` (the data, its items, calls with "

@@ -292,7 +292,7 @@ async def why(
         lines = [await _running(store, row, row.owner, where, now, gone)]
         lines += _asked_to_end(False, await pending_signals(store, row.address))
     elif definition is None:
-        lines = [await _without_code(store, row, where)]
+        lines = [await _without_code(store, row, where, now)]
     elif newer:
         lines = [f"{where}: {standing.status}."]
     elif await _lacks_a_place(store, definition, row, now):
@@ -320,6 +320,11 @@ async def _lacks_a_place(store: Store, definition: Definition, row: ThreadRow, n
     return running >= at_once
 
 
+def _due(wake: int, now: int) -> str:
+    overdue = " (overdue: no worker runs it)" if wake < now else ""
+    return f"due {moment(wake).isoformat(timespec='seconds')}{overdue}"
+
+
 async def _waits(store: Store, definition: Definition, row: ThreadRow, where: str, now: int) -> str:
     state = definition.state_of(row.standing.state)
     parts: list[str] = []
@@ -327,10 +332,7 @@ async def _waits(store: Store, definition: Definition, row: ThreadRow, where: st
         parts.append(f"for a signal ({', '.join(state.signals)})")
     if row.standing.wake is not None:
         what = "for its next attempt or timeout" if state is not None and state.handlers else "for a timeout"
-        when = moment(row.standing.wake).isoformat(timespec="seconds")
-        parts.append(
-            f"{what}, due {when}{' (overdue: no worker runs it)' if row.standing.wake < now else ''}"
-        )
+        parts.append(f"{what}, {_due(row.standing.wake, now)}")
     held = _held(definition, state, await pending_signals(store, row.address))
     return " ".join([f"{where}: waiting {' or '.join(parts) or 'for nothing that can come'}.", *held])
 
@@ -375,13 +377,16 @@ def named_signals(signals: Sequence[InboxRow]) -> str:
     return ", ".join(names) + more
 
 
-async def _without_code(store: Store, row: ThreadRow, where: str) -> str:
+async def _without_code(store: Store, row: ThreadRow, where: str, now: int) -> str:
     lines = [f"{where}: {row.standing.status}."]
     if row.standing.wake is not None:
-        lines.append(f"Due {moment(row.standing.wake).isoformat(timespec='seconds')}.")
+        lines.append(f"It is {_due(row.standing.wake, now)}.")
     if pending := await pending_signals(store, row.address):
         lines.append(f"Signals in its inbox: {named_signals(pending)}.")
-    lines.append(f"No code of the machine {row.machine!r} was given: name it with --runtime MODULE:NAME.")
+    lines.append(
+        f"No code of the machine {row.machine!r} was given: name it with --runtime MODULE:NAME to see what "
+        "it waits for."
+    )
     return " ".join(lines)
 
 

@@ -19,6 +19,7 @@ from attrs import define
 
 from perdure.stores import SQLiteStore, Store
 
+from ._cli_text import counted
 from ._health import Vitals
 from ._notify import Notifier
 from ._observe import Observation, logger
@@ -132,7 +133,7 @@ def _start_line(runtime: Runtime[Any], worker: Worker, probe: Probe | None) -> s
 
 def _left_to_do(worker: Worker) -> str:
     number, span = worker.running, worker.options.grace.total_seconds()
-    return f"{number} running threads have {span:g} s" if number else "nothing runs"
+    return f"{counted(number, 'running thread')} may go on for {span:g} s" if number else "nothing runs"
 
 
 @define
@@ -156,10 +157,8 @@ class Count:
     def summary(self, released: int) -> str:
         """What is told at the end."""
         up = timedelta(seconds=round(time.monotonic() - self.began))
-        return (
-            f"left after {up}: {self.transitions} transitions, {self.ended} threads ended, "
-            f"{self.parked} parked, {released} given up to go on elsewhere"
-        )
+        done = f"{counted(self.transitions, 'transition')}, {counted(self.ended, 'thread')} ended"
+        return f"left after {up}: {done}, {self.parked} parked, {released} given up to go on elsewhere"
 
 
 # --- signals and stalls

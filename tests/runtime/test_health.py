@@ -163,7 +163,7 @@ def test_served_in_a_thread_it_says_that_signals_do_not_reach_it_and_its_stop_dr
     assert " runs Works version 7 from " in begun
     assert str(served.path) in begun
     assert draining == "draining (it was told to stop): nothing runs"
-    assert "1 threads ended" in left
+    assert "1 thread ended" in left
     assert served.status == 0
 
 
@@ -325,7 +325,8 @@ def test_of_a_store_it_tells_what_is_overdue(cli: Perdure, monkeypatch: pytest.M
     said = cli("health")
     assert (said.status, said.lines[0]) == (1, "failing")
     assert "no worker is alive, and " in said.lines[1]
-    assert "threads are overdue, one for 86" in said.lines[-1]
+    assert "2 threads overdue, 'review' for 8640" in said.lines[-1]
+    assert "`perdure why review --runtime MODULE:NAME` tells" in said.lines[-1]
 
 
 def test_of_a_process_it_is_0_while_that_lives(served: Served, cli: Perdure) -> None:

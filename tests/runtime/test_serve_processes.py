@@ -156,12 +156,12 @@ async def test_a_step_that_runs_at_sigterm_is_done_within_the_grace(desk: Desk) 
     await desk.begun(1)
     process.send_signal(signal.SIGTERM)
     assert process.stdout is not None
-    assert process.stdout.readline() == "draining (SIGTERM): 1 running threads have 30 s\n"
+    assert process.stdout.readline() == "draining (SIGTERM): 1 running thread may go on for 30 s\n"
     await desk.start("end", "end")  # nothing new is begun
     (desk.folder / "go").touch()
     status, out, err = ended(process)
     assert (status, err) == (0, "")
-    assert "1 transitions, 1 threads ended, 0 parked, 0 given up" in out
+    assert "1 transition, 1 thread ended, 0 parked, 0 given up" in out
     rows = await desk.rows()
     assert rows["wait-0"].standing.status == "ended"
     assert {rows[name].epoch for name in ("end-0", "end-1")} == {0}
@@ -211,7 +211,7 @@ async def test_what_handlers_raise_is_their_own_failure_whatever_it_is(desk: Des
     process.send_signal(signal.SIGTERM)
     status, out, _ = ended(process)
     assert status == 0
-    assert "1 threads ended, 5 parked" in out
+    assert "1 thread ended, 5 parked" in out
 
 
 async def test_a_loop_that_stalls_ends_the_process_and_says_what_blocks_it(desk: Desk) -> None:
@@ -266,4 +266,4 @@ async def test_it_serves_as_the_first_process_of_a_container(desk: Desk, inside:
     os.kill(int(children[0]), signal.SIGTERM)
     status, out, err = ended(process)
     assert (status, err) == (0, "")
-    assert "1 threads ended" in out
+    assert "1 thread ended" in out
