@@ -41,13 +41,13 @@ T = TypeVar("T")
 class Points:
     """Counts the points that this process passes, and kills it at one of them."""
 
-    kill_at: int | None = None
-    """The number of the point to die at, counted from 1; None: live."""
+    kill_at: int | str | None = None
+    """The point to die at: its number, counted from 1, or the first of a name; None: live."""
     names: list[str] = field(factory=list[str])
 
     def __call__(self, name: str) -> None:
         self.names.append(name)
-        if len(self.names) == self.kill_at:
+        if self.kill_at in {len(self.names), name}:
             os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -3,6 +3,7 @@
 Run as a process of its own (it forks a child a run, so it must not have threads):
 
     python tests/crash/sweep.py --mode points --every 1
+    python tests/crash/sweep.py --mode named --at "after send" "after offer"
     python tests/crash/sweep.py --mode pairs --count 500 --seed 7
     python tests/crash/sweep.py --mode random --count 200 --seed 7
 
@@ -78,7 +79,7 @@ class Sweep:
             self.expected = None if self.moving else result
             self._judge("undisturbed", folder)
 
-    def killed_at(self, name: str, points: Sequence[int]) -> None:
+    def killed_at(self, name: str, points: Sequence[int | str]) -> None:
         """Kill the first process at the first point, its successor at the second; then let it live."""
         folder = self._folder(name)
         with self._world(folder):
@@ -112,7 +113,7 @@ class Sweep:
         folder.mkdir()
         return folder
 
-    def _child(self, folder: Path, run: str, kill_at: int | None) -> bool:
+    def _child(self, folder: Path, run: str, kill_at: int | str | None) -> bool:
         _, status = os.waitpid(self._fork(folder, run, kill_at), 0)
         if os.WIFSIGNALED(status):
             if os.WTERMSIG(status) == signal.SIGALRM:
@@ -124,7 +125,7 @@ class Sweep:
             self.report.faults.append(f"{run}: {(folder / 'error.txt').read_text()}")
         return True
 
-    def _fork(self, folder: Path, run: str, kill_at: int | None) -> int:
+    def _fork(self, folder: Path, run: str, kill_at: int | str | None) -> int:
         pid = os.fork()
         if pid:
             return pid
@@ -165,6 +166,9 @@ def _run(made: Sweep, args: argparse.Namespace) -> None:
         chosen = range(1 + chance.randrange(args.every), last + 1, args.every)
         for n in chosen:
             made.killed_at(f"point {n}", [n])
+    elif args.mode == "named":
+        for name in args.at:
+            made.killed_at(name, [name])
     elif args.mode == "pairs":
         for n in range(args.count):
             first = chance.randint(1, last)
@@ -178,8 +182,9 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--job", choices=sorted(JOBS), default="everything")
-    parser.add_argument("--mode", choices=("points", "pairs", "random"), default="points")
+    parser.add_argument("--mode", choices=("points", "named", "pairs", "random"), default="points")
     parser.add_argument("--every", type=int, default=1, help="take every n-th point")
+    parser.add_argument("--at", nargs="*", default=[], help="take the first point of each of these names")
     parser.add_argument("--count", type=int, default=10)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--moving", action="store_true", help="reads answer differently each time")

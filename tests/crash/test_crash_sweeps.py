@@ -69,11 +69,11 @@ def test_a_world_that_answers_differently_each_time(job: str, full_sweep: bool) 
 @pytest.mark.parametrize(
     ("mutant", "arguments"),
     [
-        ("no lookup", ["--every", "13"]),
-        ("no outcomes", ["--every", "40"]),
-        ("no pinning", ["--every", "40", "--moving"]),
+        ("no lookup", ["--at", "after send", "after offer"]),
+        ("no outcomes", ["--at", "before transition in side_by_side", "before transition in hopeless"]),
+        ("no pinning", ["--at", "after ping", "after post", "--moving"]),
     ],
 )
 def test_the_sweep_finds_what_each_rule_prevents(mutant: str, arguments: list[str]) -> None:
-    report = sweep("--job", "everything", "--mode", "points", "--mutant", mutant, *arguments)
+    report = sweep("--job", "everything", "--mode", "named", "--mutant", mutant, *arguments)
     assert report["faults"] != []
