@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any, TypeVar
 
 import msgspec
 from anyio import to_thread
@@ -68,6 +69,10 @@ class _Message(msgspec.Struct):
     schema: int
     payload: msgspec.Raw
     version: int = 0
+
+
+_T = TypeVar("_T", LogRow, ItemsRow, InboxRow)
+_W = TypeVar("_W", _Log, _Items, _Message)
 
 
 class _File(msgspec.Struct):
@@ -139,9 +144,9 @@ class Kept:
             holds=HOLDS,
             shape=msgspec.json.decode(msgspec.json.encode(shape), type=dict[str, msgspec.Raw]),
             thread=_raw(msgspec.json.encode(evolve(claim.thread, started=b"", head=b""))),
-            log=[_log(row) for row in claim.log],
-            items=[_Items(n=row.n, schema=row.schema, payload=_raw(row.payload)) for row in claim.items],
-            inbox=[_message(row) for row in claim.inbox],
+            log=[_to_wire(_Log, row) for row in claim.log],
+            items=[_to_wire(_Items, row) for row in claim.items],
+            inbox=[_to_wire(_Message, row) for row in claim.inbox],
             messages=[_raw(message) for message in self.messages],
         )
         return msgspec.json.format(msgspec.json.encode(wire), indent=2) + b"\n"
@@ -161,9 +166,9 @@ class Kept:
 def _claim(wire: _File) -> Claim:
     return Claim(
         thread=msgspec.json.decode(wire.thread, type=ThreadRow),
-        log=tuple(_log_row(row) for row in wire.log),
-        items=tuple(ItemsRow(n=row.n, schema=row.schema, payload=_plain(row.payload)) for row in wire.items),
-        inbox=tuple(_inbox_row(row) for row in wire.inbox),
+        log=tuple(_from_wire(LogRow, row, head=b"", salt=b"") for row in wire.log),
+        items=tuple(_from_wire(ItemsRow, row) for row in wire.items),
+        inbox=tuple(_from_wire(InboxRow, row, digest=b"") for row in wire.inbox),
         taken_from=None,
     )
 
@@ -177,56 +182,16 @@ def _plain(indented: msgspec.Raw) -> bytes:
     return msgspec.json.format(bytes(indented), indent=-1)
 
 
-def _log(row: LogRow) -> _Log:
-    return _Log(
-        n=row.n,
-        seq=row.seq,
-        epoch=row.epoch,
-        kind=row.kind,
-        at=row.at,
-        schema=row.schema,
-        payload=_raw(row.payload),
-    )
+def _to_wire(kind: type[_W], row: object) -> _W:
+    """The fields that both have."""
+    fields: dict[str, Any] = {name: getattr(row, name) for name in kind.__struct_fields__}
+    return kind(**{**fields, "payload": _raw(fields["payload"])})
 
 
-def _log_row(row: _Log) -> LogRow:
-    return LogRow(
-        n=row.n,
-        seq=row.seq,
-        epoch=row.epoch,
-        kind=row.kind,
-        at=row.at,
-        schema=row.schema,
-        payload=_plain(row.payload),
-        head=b"",
-        salt=b"",
-    )
-
-
-def _message(row: InboxRow) -> _Message:
-    return _Message(
-        number=row.number,
-        id=row.id,
-        event=row.event,
-        at=row.at,
-        schema=row.schema,
-        payload=_raw(row.payload),
-        version=row.version,
-    )
-
-
-def _inbox_row(row: _Message) -> InboxRow:
-    payload = _plain(row.payload)
-    return InboxRow(
-        number=row.number,
-        id=row.id,
-        event=row.event,
-        at=row.at,
-        schema=row.schema,
-        version=row.version,
-        payload=payload,
-        digest=b"",
-    )
+def _from_wire(kind: type[_T], row: _Log | _Items | _Message, **more: Any) -> _T:
+    """The reverse; ``more``: what a file does not hold."""
+    fields: dict[str, Any] = {name: getattr(row, name) for name in row.__struct_fields__}
+    return kind(**{**fields, "payload": _plain(row.payload), **more})
 
 
 # --- from a store to a folder, and back -----------------------------------------------------------
