@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from anyio import to_thread
@@ -184,14 +184,16 @@ def _plain(indented: msgspec.Raw) -> bytes:
 
 def _to_wire(kind: type[_W], row: object) -> _W:
     """The fields that both have."""
-    fields: dict[str, Any] = {name: getattr(row, name) for name in kind.__struct_fields__}
-    return kind(**{**fields, "payload": _raw(fields["payload"])})
+    make = cast("Callable[..., _W]", kind)
+    fields = {name: getattr(row, name) for name in kind.__struct_fields__}
+    return make(**{**fields, "payload": _raw(fields["payload"])})
 
 
 def _from_wire(kind: type[_T], row: _Log | _Items | _Message, **more: Any) -> _T:
     """The reverse; ``more``: what a file does not hold."""
-    fields: dict[str, Any] = {name: getattr(row, name) for name in row.__struct_fields__}
-    return kind(**{**fields, "payload": _plain(row.payload), **more})
+    make = cast("Callable[..., _T]", kind)
+    fields = {name: getattr(row, name) for name in row.__struct_fields__}
+    return make(**{**fields, "payload": _plain(row.payload), **more})
 
 
 # --- from a store to a folder, and back -----------------------------------------------------------
