@@ -21,7 +21,20 @@ from ._look import rows_of
 from ._survey import MOST_THREADS, count_threads
 
 Verdict = Literal["ok", "warn", "wrong"]
-PACKAGES = ("perdure", "anyio", "transitions", "aiosqlite", "attrs", "cattrs", "msgspec", "typer", "rich")
+PACKAGES = (
+    "perdure",
+    "anyio",
+    "transitions",
+    "aiosqlite",
+    "attrs",
+    "cattrs",
+    "msgspec",
+    "typer",
+    "rich",
+    "cronsim",
+    "jsonschema",
+    "tzdata",
+)
 OLDEST_PYTHON = (3, 11)
 LITTLE_ROOM, NO_ROOM = 1_000_000_000, 100_000_000
 """Bytes free on the store's disk."""
