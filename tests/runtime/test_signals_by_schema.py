@@ -6,10 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from harness.engine import Sim, World, simulated
+from harness.engine import Reply, Sim, World, simulated
 from harness.loop import SimLoop
+from harness.world import looked
 
-from perdure.machines import Accept, Machine, State, record
+from perdure.machines import Accept, Fire, Machine, State, Step, record
 from perdure.runtime import SignalRefused
 from perdure.stores import (
     Address,
@@ -134,6 +135,55 @@ async def test_what_only_newer_code_can_read_is_left_to_it_and_the_rest_to_eithe
     newer = await sim.engine(Desk2)
     await newer.runtime.thread(Desk2, **PLACE).settled()
     assert (await ahead.data()).by == ("ada", "bob")
+
+
+@simulated
+async def test_older_code_that_runs_the_thread_leaves_the_signal_and_the_thread_due(loop: SimLoop) -> None:
+    class Writing(Machine[Brief, World], name="Desk", version=1, calls=[looked]):
+        writing = State(initial=True)
+        review = State()
+        written = writing.to(review)
+        accept = review.to(review).on_signal(Approval)
+
+        @writing.handler
+        async def write(self, data: Brief, step: Step[World]) -> Fire:
+            await step.call(looked, "a")
+            return self.written()
+
+        @accept.received
+        def take(self, data: Brief, approval: Approval) -> Accept:
+            return self.accept(by=(*data.by, approval.by))
+
+    class Accepting(Machine[Brief, World], name="Desk", version=2):
+        writing = State(initial=True)
+        review = State()
+        done = State(final=True)
+        written = writing.to(review)
+        accept = review.to(done).on_signal(Approvals)
+
+        @writing.handler
+        async def write(self, data: Brief, step: Step[World]) -> Fire:
+            return self.written()
+
+        @accept.received
+        def take(self, data: Brief, approval: Approvals) -> Accept:
+            return self.accept(by=approval.people)
+
+    sim = Sim(loop, Writing)
+    sim.world.reply("looked", Reply(takes=5))
+    old = await sim.engine()
+    thread = await old.runtime.start(Writing, Brief(), **PLACE)
+    await (await sim.engine(Accepting)).runtime.__aexit__(None, None, None)  # its definition is known
+    ahead = sim.client(Accepting).thread(Accepting, **PLACE)
+    await asyncio.sleep(1)
+    await ahead.signal(Accepting.accept, Approvals(people=("ada", "bob")), id="s1")
+    await asyncio.sleep(10)
+    row = await thread.row()
+    assert (row.standing.status, row.standing.state, row.owner) == ("waiting", "review", None)
+    newer = await sim.engine(Accepting)
+    async with asyncio.timeout(60):
+        ended = await newer.runtime.thread(Accepting, **PLACE).result()
+    assert (ended.state, ended.data.by) == ("done", ("ada", "bob"))
 
 
 @simulated
