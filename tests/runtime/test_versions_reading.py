@@ -572,6 +572,9 @@ async def test_a_start_sent_again_under_newer_code_is_the_same_start(loop: SimLo
     address: dict[str, Any] = {"thread_id": "t", "workspace": "w"}
     await client.start(Desk2, Brief(notes=("",)), **address)
     assert await sim.row() == first
+    message = Desk2.approve.message(Approval(people=("ada",)), id="s1")
+    await client.start(Desk2, Brief(notes=("",)), **address, signals=[message])
+    assert [row.id for row in await sim.thread(Desk2).pending()] == ["s1"]  # what comes with it arrives
     with pytest.raises(StartConflict, match="and other data"):
         await client.start(Desk2, Brief(notes=("",), urgent=True), **address)
     with pytest.raises(StartConflict, match="and other data"):
