@@ -18,6 +18,7 @@ from perdure.stores import (
     Address,
     InboxRow,
     Micros,
+    Standing,
     Store,
     ThreadEnded,
     ThreadRow,
@@ -43,11 +44,12 @@ from ._look import (
 )
 from ._operate import Resolution, resolve, retry
 from ._reliable import until_known
+from ._run import Left
 from ._schemas import OtherVersions
 from ._stored_data import stored_data
 from ._uploads import DEFAULT_PRINCIPAL, DEFAULT_WORKSPACE, Uploads
 from ._wakeup import Bell
-from ._worker import Worker
+from ._worker import Watch, Worker
 
 M = TypeVar("M")
 D = TypeVar("D")
@@ -131,25 +133,26 @@ class Thread(Generic[M, D]):
     async def result(self) -> Ended[D]:
         """Wait until the thread has ended. ``Parked`` where it is parked instead; ``Unreadable`` where it was
         terminated and its data does not fit the code."""
-        row = await self._client.until(self.address, self._plan, _is_over)
-        if row.standing.status == "parked":
-            raise Parked(self.thread_id, row.standing.reason or "", row.standing.note or "")
-        data: D = (await look(self._client.store, self._plan, row)).data
-        return Ended(state=row.standing.state, data=data, reason=row.standing.reason)
+        found = await self._client.until(self.address, self._plan, _is_over)
+        standing = found.standing
+        if standing.status == "parked":
+            raise Parked(self.thread_id, standing.reason or "", standing.note or "")
+        data: D = found.data if isinstance(found, Left) else await self._data(found)
+        return Ended(state=standing.state, data=data, reason=standing.reason)
 
     async def settled(self) -> str:
         """Wait until only an event or the clock of a state moves it on, or nothing does. Returns its status:
         ``waiting``, ``parked`` or ``ended``. A retry's delay is waited for."""
         now, plan = self._client.env.now, self._plan
         row = await self._client.until(
-            self.address, plan, lambda row: _is_over(row) or _waits(row, plan, now())
+            self.address, plan, lambda seen: _is_over(seen) or _waits(seen.standing, plan, now())
         )
         return row.standing.status
 
     async def row(self) -> ThreadRow:
         """The thread as it stands in the store."""
         row = await find_thread(self._client.store, self.address)
-        _same_machine(row, self._plan)
+        _same_machine(row, self._plan, self.address)
         return row
 
     async def state(self) -> str:
@@ -158,7 +161,10 @@ class Thread(Generic[M, D]):
 
     async def data(self) -> D:
         """Its data as of its newest checkpoint."""
-        data: D = (await look(self._client.store, self._plan, await self.row())).data
+        return await self._data(await self.row())
+
+    async def _data(self, row: ThreadRow) -> D:
+        data: D = (await look(self._client.store, self._plan, row)).data
         return data
 
     async def stored_data(self) -> dict[str, Any]:
@@ -371,37 +377,40 @@ class Client:
             await self._bell.ring(address, owner=owner)
 
     async def until(
-        self, address: Address, plan: Definition, reached: Callable[[ThreadRow], bool]
-    ) -> ThreadRow:
-        """The row of a thread of this machine, once it is as asked for."""
+        self, address: Address, plan: Definition, reached: Callable[[ThreadRow | Left], bool]
+    ) -> ThreadRow | Left:
+        """The thread of this machine, once it is as asked for: its row, or how a run in this process left it."""
         worker, now = self._worker, asyncio.get_running_loop().time
         began = now()
-        with nullcontext(asyncio.Event()) if worker is None else worker.watching(address) as changed:
+        with nullcontext(Watch()) if worker is None else worker.watching(address) as watch:
+            if worker is not None and address in worker.runs:  # which says when it has changed
+                with anyio.move_on_after(LONGEST_LOOK):
+                    await watch.changed.wait()
             while True:
-                changed.clear()
-                row = await find_thread(self.store, address)
-                _same_machine(row, plan)
-                if reached(row):
-                    return row
-                here = worker is not None and address in worker.runs  # whose run says when it has changed
+                watch.changed.clear()
+                seen = watch.left or await find_thread(self.store, address)
+                _same_machine(seen, plan, address)
+                if reached(seen):
+                    return seen
+                here = worker is not None and address in worker.runs
                 pause = LONGEST_LOOK if here else max(LOOKS * (now() - began), FIRST_LOOK)
                 with anyio.move_on_after(min(pause, LONGEST_LOOK)):
-                    await changed.wait()
+                    await watch.changed.wait()
 
 
-def _is_over(row: ThreadRow) -> bool:
-    return row.standing.status in ("parked", "ended")
+def _is_over(seen: ThreadRow | Left) -> bool:
+    return seen.standing.status in ("parked", "ended")
 
 
-def _waits(row: ThreadRow, plan: Definition, now: Micros) -> bool:
-    standing, state = row.standing, plan.state_of(row.standing.state)
+def _waits(standing: Standing, plan: Definition, now: Micros) -> bool:
+    state = plan.state_of(standing.state)
     idle = state is None or state.waiting
     return standing.status == "waiting" and idle and (standing.wake is None or standing.wake > now)
 
 
-def _same_machine(thread: ThreadRow, plan: Definition) -> None:
-    if thread.machine != plan.name:
+def _same_machine(seen: ThreadRow | Left, plan: Definition, address: Address) -> None:
+    if seen.machine != plan.name:
         raise UnknownMachine(
-            f"thread {thread.address.thread_id!r} is of machine {thread.machine!r}, not {plan.name!r}: "
+            f"thread {address.thread_id!r} is of machine {seen.machine!r}, not {plan.name!r}: "
             "take a handle for its own machine"
         )

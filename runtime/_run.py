@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Mapping
 from typing import Any, Literal, Protocol
 
 import anyio
-from attrs import evolve
+from attrs import evolve, frozen
 
 from perdure.artifacts import ArtifactBackend
 from perdure.machines import Definition, Unreadable
@@ -47,6 +47,15 @@ CRASHES = 3
 """Workers that died on a thread without its recording anything, after which it is parked."""
 
 Change = Literal["transition", "waiting", "parked", "ended", "lost", "drained"]
+
+
+@frozen(kw_only=True)
+class Left:
+    """How a run left a thread that is over, as its last commit wrote it."""
+
+    machine: str
+    standing: Standing
+    data: Any
 
 
 class Host(Protocol):
@@ -108,6 +117,14 @@ class Run:
             return first_accepted(runner.visit, runner.progress, [row], every=False) is not None
         except (Parking, Unreadable):
             return True  # the loop meets the same again, and parks
+
+    @property
+    def left(self) -> Left | None:
+        """How it left the thread; None: it did not bring it to an end or a park, or never read its data."""
+        if self.standing.status not in ("parked", "ended") or self._progress is None:
+            return None
+        data = self.definition.data.shown(self._progress.data)
+        return Left(machine=self.claim.thread.machine, standing=self.standing, data=data)
 
     @property
     def works(self) -> VisitRunner | None:

@@ -28,8 +28,15 @@ class StepOfAttempt:
         self._attempt = attempt
         self._lane = lane
         self._progress = progress
-        self.memory = MemoryOfStep(attempt, lane, self.call)
-        self.artifacts = ArtifactsOfStep(attempt, lane)
+
+    # Made when asked for: one that was kept would point back here, and leave each step to the garbage collector.
+    @property
+    def memory(self) -> MemoryOfStep:
+        return MemoryOfStep(self._attempt, self._lane, self.call)
+
+    @property
+    def artifacts(self) -> ArtifactsOfStep:
+        return ArtifactsOfStep(self._attempt, self._lane)
 
     @property
     def thread_id(self) -> str:

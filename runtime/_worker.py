@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 from anyio import to_thread
-from attrs import evolve
+from attrs import define, evolve, field
 
 from perdure.artifacts import ArtifactBackend
 from perdure.machines import Definition
@@ -37,7 +37,7 @@ from ._observe import Observers, logger
 from ._permits import Permits, limits_of
 from ._progress import Progress
 from ._reliable import page_of, until_known
-from ._run import Change, Run
+from ._run import Change, Left, Run
 from ._schemas import row_of
 from ._stall import LoopWatch
 from ._supervise import Supervisor, cancel
@@ -48,6 +48,15 @@ SOME = 3
 """Handlers that are named where it is not known which one blocks the loop."""
 ABORT_GRACE = 5.0
 """Seconds that aborted calls get to end, after a drain's grace."""
+
+
+@define(eq=False)
+class Watch:
+    """Somebody waits for a thread."""
+
+    changed: asyncio.Event = field(factory=asyncio.Event)
+    left: Left | None = None
+    """How a run of this process left the thread, once one has brought it to its end or parked it."""
 
 
 class Worker:
@@ -101,7 +110,7 @@ class Worker:
         """Threads that clients in this process are starting."""
         self._started = asyncio.Event()
         self._started.set()
-        self._watchers: dict[Address, set[asyncio.Event]] = {}
+        self._watchers: dict[Address, set[Watch]] = {}
 
     # --- the process ------------------------------------------------------------------------------
 
@@ -278,8 +287,9 @@ class Worker:
         self.claiming.moved(run)
         self.released += change == "drained"
         if change in ("waiting", "parked", "ended"):
-            for watcher in self._watchers.get(run.address, ()):
-                watcher.set()
+            for watch in self._watchers.get(run.address, ()):
+                watch.left = run.left
+                watch.changed.set()
 
     # --- what clients in this process ask -----------------------------------------------------------
 
@@ -325,22 +335,21 @@ class Worker:
         run = self.runs.get(address)
         if run is not None:
             run.lose()
-        for watcher in self._watchers.get(address, ()):
-            watcher.set()
+        for watch in self._watchers.get(address, ()):
+            watch.changed.set()
 
     def wake(self) -> None:
         """Something may be runnable."""
         self.claiming.wake()
 
     @contextlib.contextmanager
-    def watching(self, address: Address) -> Generator[asyncio.Event]:
-        """An event that is set when the thread waits, parks or ends in this process; nothing is kept
-        afterwards."""
-        event = asyncio.Event()
-        self._watchers.setdefault(address, set()).add(event)
+    def watching(self, address: Address) -> Generator[Watch]:
+        """Hear when the thread waits, parks or ends in this process; nothing is kept afterwards."""
+        watch = Watch()
+        self._watchers.setdefault(address, set()).add(watch)
         try:
-            yield event
+            yield watch
         finally:
-            self._watchers[address].discard(event)
+            self._watchers[address].discard(watch)
             if not self._watchers[address]:
                 del self._watchers[address]
