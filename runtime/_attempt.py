@@ -190,6 +190,8 @@ class Attempt:
 
     def unmatched(self, lane: str | None = None) -> list[EffectRecord]:
         """Effect records of a lane (None: of the handler) that no call of this attempt has matched."""
+        if not self.visit.book.effects:
+            return []
         return [
             e
             for e in self.visit.book.of(family(self.handler.lane))
@@ -345,6 +347,8 @@ class Attempt:
         """End the attempt. A weightier reason overrides one that came before it."""
         if not self._over.done():
             self._over.set_result(end)
+        elif self._over.cancelled():  # the task that runs it ends
+            return
         elif WEIGHT.index(type(end)) > WEIGHT.index(type(self._over.result())):
             self._over = asyncio.get_running_loop().create_future()
             self._over.set_result(end)
@@ -363,9 +367,12 @@ class Attempt:
         limit = self.visit.state.deadline
         timer = None if limit is None else loop.call_later(limit.total_seconds(), self._expire)
         try:
-            await asyncio.shield(self._over)
+            await self._over
             await self._wind_up()
         except asyncio.CancelledError:
+            if self._over.cancelled():  # with this task, which awaits it
+                self._over = loop.create_future()
+                self._over.set_result(Drained())
             self._cancel_everything()
             raise
         finally:

@@ -125,8 +125,8 @@ class Starting:
         clocks = _first_clocks(plan, merged.data, now, address)
         parts = {"items": merged.items, "messages": merged.messages}
         side = side_digest(parts)
-        body = Body(dest=plan.initial, base=base, version=plan.version, due=clocks.due, side=side)
-        payload, incarnation = encode_body(body), self._env.token(16)
+        body = Body(dest=plan.initial, base=base, version=plan.version, due=clocks.due)
+        payload, incarnation = encode_body(body, side=side), self._env.token(16)
         claims = self._worker is not None and self._worker.takes_new and not (waits or plan.at_once)
         start = Start(
             address=address,

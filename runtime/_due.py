@@ -31,6 +31,10 @@ class Clocks:
     """The moment with which each event that comes at one came last: that one does not bring it again."""
 
 
+NONE = Clocks()
+"""Those of a visit that waits for no moment."""
+
+
 def first_clocks(definition: Definition, data: Any, at: Micros) -> Clocks:
     """Those of a thread that starts with this data; ``BadTime``."""
     return _armed(definition, definition.states[definition.initial], data, at, {}, {})
@@ -41,6 +45,8 @@ def clocks_after(
 ) -> Clocks:
     """Those of the state that a transition leads to: where it neither leaves the state that declares one, nor
     was declared on it, a delay goes on from ``before``; the others begin at ``at``. ``BadTime``."""
+    if not source.timeouts and not definition.states[row.dest].timeouts and not before.fired:
+        return NONE
     going = {
         (plan.event, plan.scope): before.due[plan.event]
         for plan in source.timeouts

@@ -64,8 +64,8 @@ RAW_KEYS = frozenset(("args", "value", "updates"))
 """Entry keys whose values stay encoded: they are read by the codec of their declared type."""
 
 
-def encode_body(body: Body) -> bytes:
-    """The payload of a log row."""
+def encode_body(body: Body, entries: Sequence[Entry] = (), side: str | None = None) -> bytes:
+    """The payload of a log row, with these entries and this digest of what is written beside it."""
     wire: dict[str, Any] = {}
     if body.event is not None:
         wire["e"] = body.event
@@ -83,10 +83,10 @@ def encode_body(body: Body) -> bytes:
         wire["due"] = body.due
     if body.fired:
         wire["fired"] = body.fired
-    if body.side is not None:
-        wire["s"] = body.side
-    if body.entries:
-        wire["x"] = body.entries
+    if side is not None:
+        wire["s"] = side
+    if entries:
+        wire["x"] = entries
     return _encoder.encode(wire)
 
 

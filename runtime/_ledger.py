@@ -206,15 +206,15 @@ class Ledger:
         riding, keys = self._pending[: self._riding], tuple(self._keys)
         if keys:
             parts["keys"] = (*parts.get("keys", ()), *keys)
-        body = evolve(body, entries=[*riding, *entries], side=side_digest(parts))
-        commit = self._commit(kind, encode_body(body), standing, release=release, at=at, parts=parts)
+        said = [*riding, *entries]
+        payload = encode_body(body, said, side_digest(parts))
+        commit = self._commit(kind, payload, standing, release=release, at=at, parts=parts)
         await self._send(commit)
         del self._pending[: len(riding)], self._keys[: len(keys)]
         self._durable += len(riding)
         if self.observers is not None and self.observers.wanted:
             names = {number: record.call for number, record in self.effects.items()}
-            said = observation_of(kind, self.row, standing, body.event, body.entries, names)
-            self.observers.tell(said)
+            self.observers.tell(observation_of(kind, self.row, standing, body.event, said, names))
         self._head = commit.log.head
         self.n += 1
         self.standing = standing
@@ -264,7 +264,7 @@ class Ledger:
 
 def side_digest(parts: Mapping[str, Any]) -> str | None:
     """One digest over everything that a commit writes beside its log row; None where there is nothing."""
-    if not any(parts.values()):
+    if not any(parts.values()):  # as in most commits
         return None
     return digest(msgspec.json.encode({k: _plain(v) for k, v in parts.items() if v})).hex()
 

@@ -312,6 +312,8 @@ class Run:
         return visit.state.waiting or visit.state.interruptible or bool(visit.book.failed)
 
     def _retries_later(self, visit: Visit) -> bool:
+        if not visit.book.retry_at:
+            return False
         now, lanes = self.host.env.now(), [h.lane for h in visit.unfinished()]
         return bool(lanes) and all(visit.book.retry_at.get(lane, 0) > now for lane in lanes)
 

@@ -29,7 +29,7 @@ class StepOfAttempt:
         self._lane = lane
         self._progress = progress
 
-    # Made when asked for: one that was kept would point back here, and leave each step to the garbage collector.
+    # Made when asked for: one that was kept would point back, and leave each step to the garbage collector.
     @property
     def memory(self) -> MemoryOfStep:
         return MemoryOfStep(self._attempt, self._lane, self.call)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from perdure.machines import BadUpdate, Merged, NotStorable, Row, StatePlan
 from perdure.stores import MemoryMoved, MemoryWrite, Micros, Standing
@@ -176,25 +176,19 @@ def _clocks(visit: Visit, progress: Progress, row: Row, data: Any, at: Micros) -
 def _standing(
     visit: Visit, dest: StatePlan, due: Mapping[str, Micros], *, seq: int, base: int, items: int
 ) -> tuple[Standing, bool]:
-    before = visit.ledger.standing
-    standing = evolve(
-        before,
+    waits = dest.waiting and not visit.has_pending()
+    standing = Standing(
         state=dest.name,
         seq=seq,
         version=visit.definition.version,
         definition=visit.definition.hash,
-        status="running",
+        status="ended" if dest.final else "waiting" if waits else "running",
         base=base,
+        wake=min(due.values(), default=None) if waits and not dest.final else None,
+        expires=visit.ledger.standing.expires,
         items=items,
-        reason=None,
-        note=None,
-        wake=None,
     )
-    if dest.final:
-        return evolve(standing, status="ended"), True
-    if dest.waiting and not visit.has_pending():
-        return evolve(standing, status="waiting", wake=min(due.values(), default=None)), True
-    return standing, False
+    return standing, dest.final or waits
 
 
 def _refusal(visit: Visit, event: str) -> str:
@@ -207,6 +201,8 @@ def _refusal(visit: Visit, event: str) -> str:
 
 async def drop_artifacts(visit: Visit, asked: AbstractSet[str]) -> None:
     """Records that earlier attempts left and this one did not ask for go, some dozens a commit."""
+    if not visit.book.artifacts:
+        return
     gone = sorted(visit.book.artifacts - asked)
     for start in range(0, len(gone), 50):
         some = gone[start : start + 50]

@@ -76,6 +76,13 @@ class VisitRunner:
         todo = [h for h in visit.unfinished() if visit.book.retry_at.get(h.lane, 0) <= now]
         self.attempts = [Attempt(visit, h, visit.book.failed.get(h.lane, 0) + 1) for h in todo]
         ends = await self._run_all()
+        if all(isinstance(end, Fired | Raised) for end in ends):
+            return await self._conclude(ends)
+        return await self._stopped(ends)
+
+    async def _stopped(self, ends: Sequence[End]) -> Left:
+        """Some attempt was ended by something else than its handler."""
+        visit = self.visit
         if any(isinstance(end, Lost) for end in ends):
             raise StaleClaim(f"{visit.where}: the claim was lost")
         for attempt, end in zip(self.attempts, ends, strict=True):
@@ -90,9 +97,7 @@ class VisitRunner:
         if any(isinstance(end, Drained) for end in ends):
             await visit.ledger.flush()
             return "drained"
-        if any(isinstance(end, Preempted) for end in ends):
-            return "again"
-        return await self._conclude(ends)
+        return "again"  # preempted
 
     async def _run_all(self) -> list[End]:
         if len(self.attempts) == 1:
@@ -339,6 +344,8 @@ def shared_with_a_record(ends: Sequence[BranchEnd]) -> list[tuple[str, str]]:
     """Memory keys that several branches write, one of which finished before a resume: whether and how their
     writes merge is in its code and not in its record."""
     recorded = [(ns, key) for end in ends for ns, key, _, _ in end.stored_memory]
+    if not recorded:
+        return []
     written = recorded + [where for end in ends for where in end.memory]
     return sorted({where for where in recorded if written.count(where) > 1})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sized
 
 from ._errors import TooLarge
 from ._outside import Expire, Remember
@@ -91,6 +92,8 @@ def check_commit(commit: Commit) -> None:
     thread = f"thread {commit.address.thread_id!r}"
     check_body(f"a step's record of {thread}", commit.log.payload)
     check_body(f"what a step of {thread} appended", commit.items)
+    if not any(_outside(commit)):  # as of most steps
+        return
     for message in commit.messages:
         check_body(f"message of {thread}", message)
     for write in commit.memory:
@@ -114,23 +117,24 @@ def check_commit(commit: Commit) -> None:
 
 def check_outside(commit: Commit) -> None:
     """Refuse a commit that writes too many rows outside of its thread."""
-    outside = sum(
-        len(part)
-        for part in (
-            commit.messages,
-            commit.memory,
-            commit.checks,
-            commit.artifacts,
-            commit.dropped_artifacts,
-            commit.keys,
-            commit.outbox,
-        )
-    )
+    outside = sum(map(len, _outside(commit)))
     if outside > MAX_OUTSIDE:
         raise TooLarge(
             f"one step of thread {commit.address.thread_id!r} writes {outside} memory keys, messages and "
             f"other outside rows: at most {MAX_OUTSIDE} fit into a commit; split the step"
         )
+
+
+def _outside(commit: Commit) -> tuple[Sized, ...]:
+    return (
+        commit.messages,
+        commit.memory,
+        commit.checks,
+        commit.artifacts,
+        commit.dropped_artifacts,
+        commit.keys,
+        commit.outbox,
+    )
 
 
 def check_artifact(artifact: ArtifactRow) -> None:
