@@ -16,6 +16,7 @@ from typing import Any
 from attrs import define, field
 
 from perdure import Fire, Machine, Runtime, State, Step, record
+from perdure.runtime._garbage import spare_collector
 
 BODY = 1000
 
@@ -130,6 +131,7 @@ def main() -> None:
         case ["interrupt", path, threads]:
             asyncio.run(interrupt(path, int(threads)))
         case ["go on", path, threads]:
+            spare_collector()  # as `perdure serve` does
             asyncio.run(go_on(path, int(threads)))
         case [folder, threads]:
             print(json.dumps(measure(f"{Path(folder).absolute()}/interrupted.db", int(threads))))

@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 from perdure import Fire, Machine, Runtime, State, Step, record
+from perdure.runtime._garbage import spare_collector
 
 TRANSITIONS = 10
 BODY = 1000
@@ -70,6 +71,7 @@ async def measure(path: str, threads: int, concurrency: int) -> dict[str, Any]:
 
 def main() -> None:
     path, threads, concurrency = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    spare_collector()  # as `perdure serve` does
     result = asyncio.run(measure(path, threads, concurrency))
     result["bytes"] = os.path.getsize(path)
     sys.stdout.write(json.dumps(result) + "\n")

@@ -18,6 +18,7 @@ from attrs import define, field
 
 from perdure import Machine, Runtime, State, Thread, record
 from perdure.runtime import Client, Observation
+from perdure.runtime._garbage import spare_collector
 
 AT_ONCE = 100
 
@@ -134,6 +135,7 @@ def main() -> None:
     """The worker that ``measure`` starts, or the measurement itself."""
     match sys.argv[1:]:
         case ["work", path]:
+            spare_collector()  # as `perdure serve` does
             asyncio.run(work(path))
         case [folder, signals]:
             print(json.dumps(asyncio.run(measure(f"{Path(folder).absolute()}/signals.db", int(signals)))))

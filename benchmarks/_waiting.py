@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure import Machine, Runtime, State, record
+from perdure.runtime._garbage import spare_collector
 
 IDLE = 10.0
 """Seconds over which an idle worker's CPU is measured."""
@@ -84,6 +85,7 @@ def main() -> None:
         case ["fill", path, threads]:
             asyncio.run(fill(path, int(threads)))
         case ["idle", path]:
+            spare_collector()  # as `perdure serve` does
             asyncio.run(idle(path))
         case [folder, threads]:
             print(json.dumps(measure(str(Path(folder).absolute()), int(threads))))

@@ -417,6 +417,13 @@ class Attempt:
             _, rest = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
             pending = list(rest)
 
+    def let_go(self) -> None:
+        """Its end has been drawn from it: calls point back to it, and both would be left to the garbage
+        collector."""
+        for call in self.calls:
+            call.used = None
+        self.calls.clear()
+
     def _cancel_everything(self) -> None:
         """The process ends now: what is left is as after a kill."""
         strands = [self._task, *(call.task for call in self.calls), *self.background]

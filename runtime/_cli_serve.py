@@ -42,6 +42,7 @@ def serve_command(
     from ._cli_load import load_runtime
     from ._cli_text import Output
     from ._cli_units import span_of
+    from ._garbage import spare_collector
     from ._serve import serve
 
     out = Output(as_json=False)
@@ -59,6 +60,7 @@ def serve_command(
         health_port=health_port,
         tell=tell,
     )
+    spare_collector()
     raise typer.Exit(run_to_its_end(work))
 
 

@@ -379,7 +379,7 @@ class Client:
     async def until(
         self, address: Address, plan: Definition, reached: Callable[[ThreadRow | Left], bool]
     ) -> ThreadRow | Left:
-        """The thread of this machine, once it is as asked for: its row, or how a run in this process left it."""
+        """The thread of this machine, once it is as asked: its row, or how a run of this process left it."""
         worker, now = self._worker, asyncio.get_running_loop().time
         began = now()
         with nullcontext(Watch()) if worker is None else worker.watching(address) as watch:

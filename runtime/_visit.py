@@ -75,10 +75,14 @@ class VisitRunner:
         now = visit.env.now()
         todo = [h for h in visit.unfinished() if visit.book.retry_at.get(h.lane, 0) <= now]
         self.attempts = [Attempt(visit, h, visit.book.failed.get(h.lane, 0) + 1) for h in todo]
-        ends = await self._run_all()
-        if all(isinstance(end, Fired | Raised) for end in ends):
-            return await self._conclude(ends)
-        return await self._stopped(ends)
+        try:
+            ends = await self._run_all()
+            if all(isinstance(end, Fired | Raised) for end in ends):
+                return await self._conclude(ends)
+            return await self._stopped(ends)
+        finally:
+            for attempt in self.attempts:
+                attempt.let_go()
 
     async def _stopped(self, ends: Sequence[End]) -> Left:
         """Some attempt was ended by something else than its handler."""
