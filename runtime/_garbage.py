@@ -10,8 +10,8 @@ OBJECTS = 10_000
 
 
 def spare_collector() -> None:
-    """Look no more at what is loaded by now, and less often at what comes and goes: a step that is over leaves
-    nothing that only the collector could free."""
+    """Look no more at what is loaded by now, and less often at what comes and goes: a step that is over
+    leaves nothing that only the collector could free."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(OBJECTS, 20, 20)
