@@ -75,8 +75,8 @@ class Ended(Generic[D_co]):
 
 
 class Thread(Generic[M, D]):
-    """A handle on one thread. It holds nothing: every answer comes from the store, but for a result that a run
-    of this process has just committed."""
+    """A handle on one thread. It holds nothing: every answer comes from the store, but for a result that
+    a run of this process has just committed."""
 
     def __init__(self, client: Client, plan: Definition, address: Address) -> None:
         self._client = client
