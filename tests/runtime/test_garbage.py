@@ -9,7 +9,7 @@ from typing import Annotated
 
 import pytest
 
-from perdure import Append, Call, Fire, Machine, Runtime, State, Step, effect, read, record
+from perdure import Append, Call, Fire, Machine, Namespace, Runtime, State, Step, effect, read, record
 
 pytestmark = pytest.mark.anyio
 
@@ -30,6 +30,9 @@ class Page:
     lines: Annotated[Sequence[str], Append()] = ()
 
 
+facts = Namespace("facts", Page)
+
+
 class Plain(Machine[Page], version=1):
     """No calls."""
 
@@ -44,7 +47,7 @@ class Plain(Machine[Page], version=1):
 
 
 class Calling(Machine[Page], version=1, calls=[look, send]):
-    """A read and an effect in each step, memory and artifacts asked for."""
+    """A read, an effect, a memory write and an artifact in each step."""
 
     writing = State(initial=True)
     done = State(final=True)
@@ -55,6 +58,7 @@ class Calling(Machine[Page], version=1, calls=[look, send]):
     async def write(self, data: Page, step: Step) -> Fire:
         line = await step.call(look, data.number)
         await step.call(send, data.number)
+        await step.memory.put(facts, f"{step.thread_id} {data.number}", Page(number=data.number))
         await step.artifacts.put(line.encode(), media_type="text/plain")
         if data.number == 5:
             return self.finished()
@@ -67,7 +71,8 @@ async def test_a_step_leaves_nothing_to_the_garbage_collector(machine: type[Mach
 
         async def run(name: str) -> None:
             thread = await runtime.start(machine, Page(), thread_id=name)
-            await thread.result()
+            ended = await thread.result()
+            assert ended.data == await thread.data()  # the run's own data is what the store would give
 
         await run("what is made once")
         gc.collect()
