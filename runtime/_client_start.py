@@ -126,7 +126,7 @@ class Starting:
         parts = {"items": merged.items, "messages": merged.messages}
         side = side_digest(parts)
         body = Body(dest=plan.initial, base=base, version=plan.version, due=clocks.due)
-        payload, incarnation = encode_body(body, side=side), self._env.token(16)
+        payload, incarnation = encode_body(body, (), side), self._env.token(16)
         claims = self._worker is not None and self._worker.takes_new and not (waits or plan.at_once)
         start = Start(
             address=address,

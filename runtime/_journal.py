@@ -64,8 +64,9 @@ RAW_KEYS = frozenset(("args", "value", "updates"))
 """Entry keys whose values stay encoded: they are read by the codec of their declared type."""
 
 
-def encode_body(body: Body, entries: Sequence[Entry] = (), side: str | None = None) -> bytes:
-    """The payload of a log row, with these entries and this digest of what is written beside it."""
+def encode_body(body: Body, entries: Sequence[Entry], side: str | None) -> bytes:
+    """The payload of a log row. Entries and the digest of what is written beside it are known last, and so
+    are given here rather than in the body, which would have to be made again."""
     wire: dict[str, Any] = {}
     if body.event is not None:
         wire["e"] = body.event

@@ -22,7 +22,7 @@ def identity_of(plan: Definition, merged: Merged[Any]) -> bytes:
     """What two starts of one machine with the same data share."""
     base = plan.data.base(merged.data, merged.positions)
     side = side_digest({"items": merged.items, "messages": merged.messages})
-    return digest(plan.name, encode_body(Body(base=base), side=side))
+    return digest(plan.name, encode_body(Body(base=base), (), side))
 
 
 async def check_same(store: Store, plan: Definition, thread: ThreadRow, start: Start) -> None:
