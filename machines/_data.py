@@ -26,7 +26,7 @@ D = TypeVar("D")
 Raw = msgspec.Raw
 
 
-@attrs.frozen(kw_only=True)
+@attrs.define(kw_only=True)
 class Merged(Generic[D]):
     """Data after updates, and what of it is to be written."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import Any, cast
 
 from perdure.machines import Declared, Effect, Fire, HandlerPlan, Keyed, Read
@@ -41,7 +42,6 @@ class Attempt:
         self.trail = Trail(visit.seq)
         self.memory_seen: dict[tuple[str, str], Any] = {}
         """Each key as the attempt first saw it, whichever strand did."""
-        self.memory_looking = asyncio.Lock()
         self.memory_checks: dict[tuple[str, str], MemoryCheck] = {}
         self.memory_writes: dict[tuple[str, str], Any] = {}
         self.background: set[asyncio.Task[Any]] = set()
@@ -52,8 +52,16 @@ class Attempt:
         self._over: asyncio.Future[End] = asyncio.get_running_loop().create_future()
         self._changed = asyncio.Event()
         self._intents: list[OpenEffect] = []
-        self._intending = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
+
+    # Made once they are needed: most attempts need neither.
+    @cached_property
+    def memory_looking(self) -> asyncio.Lock:
+        return asyncio.Lock()
+
+    @cached_property
+    def _intending(self) -> asyncio.Lock:
+        return asyncio.Lock()
 
     # --- registering ------------------------------------------------------------------------------
 

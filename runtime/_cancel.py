@@ -168,7 +168,7 @@ async def end_in_place(
         ledger.standing, status="ended", reason=reason, note=_note(reason, words, doubts), wake=None
     )
     await ledger.conclude(
-        lambda _: Conclusion(
+        Conclusion(
             kind="resolve",
             standing=standing,
             release=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
@@ -121,8 +121,10 @@ class Visit:
         """The visit as tasks are named, so that one that blocks the event loop can be told."""
         return f"machine {self.definition.name!r}, {self.where}"
 
-    def unfinished(self) -> list[HandlerPlan]:
+    def unfinished(self) -> Sequence[HandlerPlan]:
         """The handlers that have not finished: all of them, but for branches whose end is recorded."""
+        if not self.book.ended:
+            return self.state.handlers
         return [handler for handler in self.state.handlers if handler.lane not in self.book.ended]
 
     def call_context(self, key: str, deadline: datetime, attempt: int) -> CallContext:

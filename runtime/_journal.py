@@ -10,7 +10,7 @@ from traceback import walk_tb
 from typing import Any, cast
 
 import msgspec
-from attrs import field, frozen
+from attrs import define, field
 
 from perdure.stores import SCHEMA, LogKind, LogRow, Micros
 
@@ -23,7 +23,7 @@ MAX_TEXT = 2000
 _encoder = msgspec.json.Encoder()
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)
 class Body:
     """What a log row's payload says."""
 

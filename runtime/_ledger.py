@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 import msgspec
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field
 from typing_extensions import Unpack
 
 from perdure.machines import Definition
@@ -36,6 +36,8 @@ from ._keys import digest
 from ._observe import Observers, logger, observation_of
 from ._reliable import until_known
 
+T = TypeVar("T")
+
 TURNS_TO_RIDE = 7
 """Loop turns that a note waits for an intent or transition to ride in: a call's end reaches the
 transition that its handler fires in four, a gather's in six."""
@@ -56,9 +58,9 @@ class Parts(TypedDict, total=False):
     keys: tuple[KeyWrite, ...]
 
 
-@frozen(kw_only=True)
+@define(kw_only=True)
 class Conclusion:
-    """A commit that changes where the thread stands."""
+    """What a commit says, and where it leaves the thread."""
 
     kind: LogKind
     standing: Standing
@@ -163,7 +165,7 @@ class Ledger:
         """Write what waits to ride: large entries one by one, so that no commit passes a store's limit."""
         while self._pending and (all_of_it or self._riding_size() > RIDE_AT_MOST):
             self._riding = 1 if self._riding_size() > RIDE_AT_MOST else len(self._pending)
-            await self._write("record", Body(), (), self.standing, release=False, at=self.env.now())
+            await self._write(self._recorded((), {}))
         self._riding = None
 
     def _riding_size(self) -> int:
@@ -173,71 +175,77 @@ class Ledger:
         """Write entries durably, with what rides along; on a refused condition none of them is kept."""
         async with self._lock:
             await self._write_riding(all_of_it=False)
-            await self._write(
-                "record", Body(), entries, self.standing, release=False, at=self.env.now(), **parts
-            )
+            await self._write(self._recorded(entries, parts))
 
-    async def conclude(self, build: Callable[[int], Conclusion]) -> None:
-        """Write a commit that changes where the thread stands; ``build`` is told its log position."""
+    def _recorded(self, entries: Sequence[Entry], parts: Parts) -> Conclusion:
+        return Conclusion(
+            kind="record",
+            standing=self.standing,
+            release=False,
+            at=self.env.now(),
+            entries=entries,
+            parts=parts,
+        )
+
+    async def conclude(self, end: Conclusion) -> None:
+        """Write a commit that changes where the thread stands, and is no checkpoint."""
         async with self._lock:
             await self._write_riding(all_of_it=False)
-            end = build(self.n)
-            await self._write(
-                end.kind, end.body, end.entries, end.standing, release=end.release, at=end.at, **end.parts
-            )
-            if end.body.version is not None:
-                self.checkpoint_version = end.body.version
+            await self._write(end)
 
-    async def _write(
-        self,
-        kind: LogKind,
-        body: Body,
-        entries: Sequence[Entry],
-        standing: Standing,
-        *,
-        release: bool,
-        at: Micros,
-        **parts: Unpack[Parts],
-    ) -> None:
+    async def advance(self, build: Callable[[int], tuple[Conclusion, T]]) -> T:
+        """Write a transition; ``build`` is told its log position, and gives what is returned beside it."""
+        async with self._lock:
+            if self._pending:
+                await self._write_riding(all_of_it=False)
+            end, beside = build(self.n)
+            version = end.body.version
+            await self._write(end)
+            if version is not None:
+                self.checkpoint_version = version
+            return beside
+
+    async def _write(self, end: Conclusion) -> None:
         if self.lost:
             raise StaleClaim(f"thread {self.row.address.thread_id!r}: the claim was lost")
-        if kind in ("record", "resolve") and self.code is not None:
-            standing, body = self._signed(self.code, standing, body)
+        if end.kind in ("record", "resolve") and self.code is not None:
+            self._sign(end, self.code)
         riding, keys = self._pending[: self._riding], tuple(self._keys)
         if keys:
-            parts["keys"] = (*parts.get("keys", ()), *keys)
-        said = [*riding, *entries]
-        payload = encode_body(body, said, side_digest(parts))
-        commit = self._commit(kind, payload, standing, release=release, at=at, parts=parts)
-        await self._send(commit)
-        del self._pending[: len(riding)], self._keys[: len(keys)]
-        self._durable += len(riding)
+            end.parts["keys"] = (*end.parts.get("keys", ()), *keys)
+        said = [*riding, *end.entries]
+        commit = self._commit(end, encode_body(end.body, said, side_digest(end.parts)))
+        try:
+            await until_known(lambda: self.store.commit(commit))
+        except StaleClaim:
+            self.lost = True
+            raise
+        if riding or keys:
+            del self._pending[: len(riding)], self._keys[: len(keys)]
+            self._durable += len(riding)
         if self.observers is not None and self.observers.wanted:
             names = {number: record.call for number, record in self.effects.items()}
-            self.observers.tell(observation_of(kind, self.row, standing, body.event, said, names))
+            self.observers.tell(observation_of(end.kind, self.row, end.standing, end.body.event, said, names))
         self._head = commit.log.head
         self.n += 1
-        self.standing = standing
+        self.standing = end.standing
 
-    def _signed(self, code: Definition, standing: Standing, body: Body) -> tuple[Standing, Body]:
+    def _sign(self, end: Conclusion, code: Definition) -> None:
         """An older version must not meet what this one records; the entries say who wrote them, where that is
         not the checkpoint's version."""
         if code.version != self.checkpoint_version:
-            body = evolve(body, version=code.version)
-        if code.version > standing.version:
-            standing = evolve(standing, version=code.version, definition=code.hash)
-        return standing, body
+            end.body = evolve(end.body, version=code.version)
+        if code.version > end.standing.version:
+            end.standing = evolve(end.standing, version=code.version, definition=code.hash)
 
-    def _commit(
-        self, kind: LogKind, payload: bytes, standing: Standing, *, release: bool, at: Micros, parts: Parts
-    ) -> Commit:
+    def _commit(self, end: Conclusion, payload: bytes) -> Commit:
         log = log_row(
             self._head,
-            seq=standing.seq,
+            seq=end.standing.seq,
             n=self.n,
             epoch=self.epoch,
-            kind=kind,
-            at=at,
+            kind=end.kind,
+            at=end.at,
             salt=self.env.token(16),
             payload=payload,
         )
@@ -246,20 +254,13 @@ class Ledger:
             incarnation=self.row.incarnation,
             epoch=self.epoch,
             log=log,
-            standing=standing,
-            release=release,
+            standing=end.standing,
+            release=end.release,
             inbox_seen=self.inbox_seen,
             principal=self.row.principal,
             session=self.row.session,
-            **parts,
+            **end.parts,
         )
-
-    async def _send(self, commit: Commit) -> None:
-        try:
-            await until_known(lambda: self.store.commit(commit))
-        except StaleClaim:
-            self.lost = True
-            raise
 
 
 def side_digest(parts: Mapping[str, Any]) -> str | None:

@@ -234,7 +234,7 @@ def _read(store: Store, env: Env, plan: Definition, claim: Claim, before: Standi
 async def _go_on(held: _Held, env: Env, entries: list[Entry], keys: tuple[KeyWrite, ...]) -> None:
     standing = evolve(held.ledger.standing, status="running", reason=None, note=None, wake=None)
     await held.ledger.conclude(
-        lambda n: Conclusion(
+        Conclusion(
             kind="resolve",
             standing=standing,
             release=True,

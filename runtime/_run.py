@@ -422,7 +422,7 @@ class Run:
             self.standing, status="parked", reason=parking.reason, note=parking.note[:2000], wake=None
         )
         await self.ledger.conclude(
-            lambda n: Conclusion(kind="park", standing=standing, release=True, at=now, entries=[entry])
+            Conclusion(kind="park", standing=standing, release=True, at=now, entries=[entry])
         )
         self.host.changed(self, "parked")
         return "parked"

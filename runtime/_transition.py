@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Any
 
 from attrs import define, field
@@ -23,7 +24,7 @@ MERGES = 100
 """How often one commit takes newer memory versions in before the thread parks as conflict: only other
 processes are in its way, but each of them may be faster many times."""
 
-Updates = Sequence[tuple[str, Mapping[str, object]]]
+Updates = list[tuple[str, Mapping[str, object]]]
 
 
 @define(kw_only=True)
@@ -31,7 +32,7 @@ class Transition:
     """A transition about to be committed."""
 
     event: str
-    updates: Updates
+    updates: Updates = field(factory=list[tuple[str, Mapping[str, object]]])
     entries: list[Entry] = field(factory=list[Entry])
     consumed: tuple[int, ...] = ()
     memory: list[PendingWrite] = field(factory=list[PendingWrite])
@@ -83,41 +84,33 @@ def merged_with(visit: Visit, progress: Progress, updates: Mapping[str, object])
 async def commit_transition(visit: Visit, progress: Progress, move: Transition) -> Progress:
     """Commit it and return where the thread stands then. ``GuardRefused`` where no guard is true;
     ``MemoryMoved`` where memory that it puts over has changed and no rule merges it."""
-    await drop_artifacts(visit, move.asked_artifacts)
+    if visit.book.artifacts:
+        await drop_artifacts(visit, move.asked_artifacts)
+    if not move.memory and not move.stored_memory:  # as of most transitions
+        return await visit.ledger.advance(partial(_build, visit, progress, move, ()))
     workspace = visit.row.address.workspace
     keys = [(workspace, write.namespace.name, write.key) for write in move.memory]
     keys += [(workspace, namespace, key) for namespace, key, _, _ in move.stored_memory]
-    if not keys:
-        return await _commit(visit, progress, move)
     async with visit.memory_turns.at(keys):
-        return await _commit(visit, progress, move)
+        return await _commit_with_memory(visit, progress, move)
 
 
-async def _commit(visit: Visit, progress: Progress, move: Transition) -> Progress:
+async def _commit_with_memory(visit: Visit, progress: Progress, move: Transition) -> Progress:
     restored = tuple(
         MemoryWrite(namespace=ns, key=key, value=value.encode(), expected=version)
         for ns, key, value, version in move.stored_memory
     )
     writes = [await _write_of(visit, pending) for pending in move.memory]
-    after: Progress = progress
-
-    def build(n: int) -> Conclusion:
-        nonlocal after
-        conclusion, after = _build(visit, progress, move, n, (*writes, *restored))
-        return conclusion
-
     for _ in range(MERGES):
         try:
-            await visit.ledger.conclude(build)
+            return await visit.ledger.advance(partial(_build, visit, progress, move, (*writes, *restored)))
         except MemoryMoved as moved:
             writes = await _take_in(visit, move.memory, moved)
-        else:
-            return after
     raise Parking("conflict", f"{visit.where}: memory changed under {MERGES} commits in a row")
 
 
 def _build(
-    visit: Visit, progress: Progress, move: Transition, n: int, memory: tuple[MemoryWrite, ...]
+    visit: Visit, progress: Progress, move: Transition, memory: tuple[MemoryWrite, ...], n: int
 ) -> tuple[Conclusion, Progress]:
     definition, seq = visit.definition, visit.seq + 1
     merged = definition.data.merge(
@@ -201,8 +194,6 @@ def _refusal(visit: Visit, event: str) -> str:
 
 async def drop_artifacts(visit: Visit, asked: AbstractSet[str]) -> None:
     """Records that earlier attempts left and this one did not ask for go, some dozens a commit."""
-    if not visit.book.artifacts:
-        return
     gone = sorted(visit.book.artifacts - asked)
     for start in range(0, len(gone), 50):
         some = gone[start : start + 50]

@@ -72,14 +72,17 @@ class VisitRunner:
         visit = self.visit
         if self.visit.book.effects:
             await self._refuse_strays()
-        now = visit.env.now()
-        todo = [h for h in visit.unfinished() if visit.book.retry_at.get(h.lane, 0) <= now]
-        self.attempts = [Attempt(visit, h, visit.book.failed.get(h.lane, 0) + 1) for h in todo]
+        for handler in self._due():
+            self.attempts.append(Attempt(visit, handler, visit.book.failed.get(handler.lane, 0) + 1))
         try:
-            ends = await self._run_all()
-            if all(isinstance(end, Fired | Raised) for end in ends):
-                return await self._conclude(ends)
-            return await self._stopped(ends)
+            if len(self.attempts) == 1:
+                ends = [await self._run_one(self.attempts[0])]
+            else:
+                ends = await asyncio.gather(*map(self._run_one, self.attempts))
+            for end in ends:
+                if not isinstance(end, (Fired, Raised)):
+                    return await self._stopped(ends)
+            return await self._conclude(ends)
         finally:
             for attempt in self.attempts:
                 attempt.let_go()
@@ -103,26 +106,26 @@ class VisitRunner:
             return "drained"
         return "again"  # preempted
 
-    async def _run_all(self) -> list[End]:
-        if len(self.attempts) == 1:
-            return [await self._run_one(self.attempts[0])]
-        return list(await asyncio.gather(*map(self._run_one, self.attempts)))
+    def _due(self) -> Sequence[HandlerPlan]:
+        """The handlers to run now."""
+        visit, retry_at = self.visit, self.visit.book.retry_at
+        if not retry_at:
+            return visit.unfinished()
+        now = visit.env.now()
+        return [handler for handler in visit.unfinished() if retry_at.get(handler.lane, 0) <= now]
 
     async def _run_one(self, attempt: Attempt) -> End:
-        lane, branches = attempt.handler.lane, len(self.visit.state.handlers) > 1
-        plan = self.visit.definition.data
-        shown = plan.shown(self.progress.live)
+        lane, live = attempt.handler.lane, self.progress.live
+        shown = self.visit.definition.data.shown(live)
         end = await attempt.run(StepOfAttempt(attempt, lane, self.progress), shown)
-        if isinstance(end, Fired):
+        branches = len(self.visit.state.handlers) > 1
+        if isinstance(end, Fired) and (branches or shown is not live):
             try:
                 who = f"branch {lane!r}" if branches else f"the handler of {self.visit.state.name!r}"
-                plan.check_unchanged(self.progress.live, shown, who)
-            except BadUpdate as error:
-                return Raised(error)
-        if branches and isinstance(end, Fired):
-            try:
-                self.visit.note_behind(self._branch_entry(lane, end.fire, attempt))
-            except NotStorable as error:
+                self.visit.definition.data.check_unchanged(live, shown, who)
+                if branches:
+                    self.visit.note_behind(self._branch_entry(lane, end.fire, attempt))
+            except (BadUpdate, NotStorable) as error:
                 return Raised(error)
         return end
 
@@ -198,9 +201,9 @@ class VisitRunner:
                     artifacts=attempt.artifact_ids,
                     reads=attempt.unrecorded,
                 )
-        if not failed and self._waits_for_a_retry(fired):
-            return "again"
         if not failed:
+            if len(fired) < len(self.visit.state.handlers) and self._waits_for_a_retry(fired):
+                return "again"
             try:
                 return await self._fire(self._in_order(fired))
             except MemoryMoved as moved:
@@ -234,27 +237,25 @@ class VisitRunner:
 
     async def _fire(self, ends: Sequence[BranchEnd]) -> Left:
         visit = self.visit
-        events = {end.fire.event for end in ends}
-        if len(events) > 1:
-            raise CallMisuse(
-                f"{visit.where}: its branches fired different events "
-                f"({', '.join(f'{end.lane}: {end.fire.event}' for end in ends)}): all must fire the same one"
-            )
-        shared = shared_with_a_record(ends)
-        if shared:
-            return await self._run_branches_again(shared)
-        attempt = max((a.number for a in self.attempts), default=1)
-        entries = [trimmed(read) for end in ends for read in end.reads]
-        if attempt > 1:
-            entries.append({"k": "attempt", "attempt": attempt, "at": visit.env.now()})
-        move = Transition(
-            event=ends[0].fire.event,
-            updates=[(end.lane, end.fire.updates) for end in ends],
-            entries=entries,
-            memory=merged_memory(visit, [(end.lane, end.memory) for end in ends]),
-            stored_memory=[write for end in ends for write in end.stored_memory],
-            asked_artifacts={artifact for end in ends for artifact in end.artifacts},
-        )
+        if len(ends) > 1:
+            check_same_event(visit, ends)
+            shared = shared_with_a_record(ends)
+            if shared:
+                return await self._run_branches_again(shared)
+        move = Transition(event=ends[0].fire.event)
+        written: list[tuple[str, Mapping[tuple[str, str], PendingWrite]]] = []
+        for end in ends:
+            move.updates.append((end.lane, end.fire.updates))
+            move.entries += map(trimmed, end.reads)
+            move.stored_memory += end.stored_memory
+            move.asked_artifacts |= end.artifacts
+            if end.memory:
+                written.append((end.lane, end.memory))
+        if written:
+            move.memory = merged_memory(visit, written)
+        attempts = [attempt.number for attempt in self.attempts if attempt.number > 1]
+        if attempts:
+            move.entries.append({"k": "attempt", "attempt": max(attempts), "at": visit.env.now()})
         self.progress = await commit_transition(visit, self.progress, move)
         return "moved"
 
@@ -342,6 +343,15 @@ class VisitRunner:
                 version = msgspec.json.decode(read.value)[0]
                 pinned.append(f"{namespace}/{key} version {version}")
         return pinned
+
+
+def check_same_event(visit: Visit, ends: Sequence[BranchEnd]) -> None:
+    """``CallMisuse`` where branches fired different events."""
+    if len({end.fire.event for end in ends}) > 1:
+        raise CallMisuse(
+            f"{visit.where}: its branches fired different events "
+            f"({', '.join(f'{end.lane}: {end.fire.event}' for end in ends)}): all must fire the same one"
+        )
 
 
 def shared_with_a_record(ends: Sequence[BranchEnd]) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -153,12 +153,12 @@ class SQLiteStore:
             raise explain(self._path, error) from error
         return planned.page(list(rows), limit)
 
-    async def _write(self, write: Any) -> Any:
+    def _write(self, write: Any) -> Awaitable[Any]:
         if self._writer is None:
             if self._read_only:
                 raise StoreUnavailable(f"the store {self._path} was opened to be read: nothing is written")
             raise StoreUnavailable(f"the store {self._path} is not open: use it inside `async with`")
-        return await self._writer.write(write)
+        return self._writer.write(write)
 
     async def _prepared(self) -> aiosqlite.Connection:
         """A connection to the file in its newest version, however many processes open it at this moment."""

@@ -51,15 +51,15 @@ class Writer:
         self._thread.start()
         await self._opened
 
-    async def write(self, write: Write) -> Answer:
-        """Land a write. Whoever is cancelled while waiting here has written all the same."""
+    def write(self, write: Write) -> asyncio.Future[Answer]:
+        """Land a write. Whoever is cancelled while waiting for the answer has written all the same."""
         if self._closing:
             raise StoreUnavailable(f"the store {self._path} is closed")
-        future = self._loop.create_future()
+        future: asyncio.Future[Answer] = self._loop.create_future()
         if not self._turn:
             self._loop.call_soon(self._hand_over)
         self._turn.append((write, future))
-        return await future
+        return future
 
     async def close(self) -> None:
         """Finish what was begun, then end the thread."""
