@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Generic, TypeVar, get_origin
+from typing import Any, Generic, NoReturn, TypeVar, get_origin
 
 import attrs
 import msgspec
@@ -84,6 +84,7 @@ class DataPlan(Generic[D]):
         plans = self.fields.values()
         self._given = tuple(plan.name for plan in plans if plan.kind not in ("owned", "ephemeral"))
         self._take: Callable[[D], tuple[Any, ...]] = _taker(self._given)
+        self._places = {name: f"{where}.{name}" for name in self.fields}
         self._appended = tuple(plan.name for plan in plans if plan.kind == "append")
         self._ephemeral = tuple(plan.name for plan in plans if plan.kind == "ephemeral")
         self.budget = next((plan.name for plan in plans if plan.is_budget), None)
@@ -135,7 +136,10 @@ class DataPlan(Generic[D]):
                 changes.items[name] = [self._codec(name).snapshot(item) for item in items]
         for lane, update in updates:
             for name, value in update.items():
-                self._update(self._field(lane, name), lane, value, data, changes)
+                plan = self.fields.get(name)
+                if plan is None or plan.kind == "owned":
+                    self._refuse(lane, name, plan)
+                self._update(plan, lane, value, data, changes)
         return self._merged(data, changes, owned, n, positions, BadUpdate)
 
     def base(self, data: D, positions: Mapping[str, Span]) -> dict[str, Raw]:
@@ -231,17 +235,14 @@ class DataPlan(Generic[D]):
         assert made is not None
         return made
 
-    def _field(self, lane: str, name: str) -> FieldPlan:
-        plan = self.fields.get(name)
+    def _refuse(self, lane: str, name: str, plan: FieldPlan | None) -> NoReturn:
         if plan is None:
             derived = isinstance(getattr(self.cls, name, None), property)
             near = difflib.get_close_matches(name, self.fields, 1)
             hint = "is derived, and is never set" if derived else "names no field"
             hint += f": do you mean {near[0]!r}?" if near and not derived else ""
             raise BadUpdate(f"{self.where}: the update {name!r} of {lane} {hint}")
-        if plan.kind == "owned":
-            raise BadUpdate(f"{self.where}.{name}: only the runtime writes it; {lane} sets it")
-        return plan
+        raise BadUpdate(f"{self.where}.{name}: only the runtime writes it; {lane} sets it")
 
     def _update(self, plan: FieldPlan, lane: str, value: object, data: D, changes: _Changes) -> None:
         name = plan.name
@@ -268,7 +269,7 @@ class DataPlan(Generic[D]):
         if plan.is_budget:
             self._check_limits(plan, value, BadUpdate)
         if not plan.codec.same(value, old):
-            changes.raws[name], changes.values[name] = plan.codec.roundtrip(value, f"{self.where}.{name}")
+            changes.raws[name], changes.values[name] = plan.codec.roundtrip(value, self._places[name])
 
     def _forget(self, plan: FieldPlan, changes: _Changes) -> None:
         """What accumulated goes; the items of the same update are its first ones."""
@@ -329,8 +330,7 @@ class DataPlan(Generic[D]):
         positions: Mapping[str, Span],
         error: type[Exception],
     ) -> Merged[D]:
-        values = dict(zip(self._given, self._take(data), strict=True))
-        values.update(changes.values)
+        values = dict(zip(self._given, self._take(data), strict=True)) | changes.values
         built, changed = self._build(values, owned, error)
         changes.raws.update(changed)
         live = built
@@ -342,24 +342,34 @@ class DataPlan(Generic[D]):
         for name, raw in changes.raws.items():
             delta[name] = ["s", Raw(raw)]
             size += len(name) + len(raw) + 10
-        moved: dict[str, Span] = dict(positions)
-        items: dict[str, list[Raw]] = {}
-        for name, raws in changes.items.items():
-            before = None if name in changes.replaced else positions.get(name, Span(n, 0, 0))
-            delta[name], span, kept = self._kept(name, raws, before, n, values[name])
-            moved[name], items[name] = span, list(map(Raw, kept))
-            size += len(name) + 12
-        starts = [span.first for span in moved.values() if span.stored]
-        return Merged(
+        merged = Merged(
             data=built,
             live=live,
             delta=delta,
-            items=to_bytes(items) if items and any(items.values()) else None,
-            items_from=min(starts) if starts else n + 1,
+            items=None,
+            items_from=n + 1,
             messages=tuple(changes.messages),
-            positions=moved,
+            positions=positions,
             size=size,
         )
+        if positions or changes.items:
+            self._move_items(merged, changes, values, n)
+        return merged
+
+    def _move_items(self, merged: Merged[D], changes: _Changes, values: Mapping[str, Any], n: int) -> None:
+        """Where items lie after this commit."""
+        moved: dict[str, Span] = dict(merged.positions)
+        items: dict[str, list[Raw]] = {}
+        for name, raws in changes.items.items():
+            before = None if name in changes.replaced else moved.get(name, Span(n, 0, 0))
+            merged.delta[name], span, kept = self._kept(name, raws, before, n, values[name])
+            moved[name], items[name] = span, list(map(Raw, kept))
+            merged.size += len(name) + 12
+        if any(items.values()):
+            merged.items = to_bytes(items)
+        starts = [span.first for span in moved.values() if span.stored]
+        merged.items_from = min(starts) if starts else n + 1
+        merged.positions = moved
 
     def _kept(
         self, name: str, raws: list[bytes], before: Span | None, n: int, shown: Sequence[Any]

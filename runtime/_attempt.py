@@ -13,6 +13,7 @@ from perdure.stores import KeyRow, KeyTaken, KeyWrite, MemoryCheck, Micros
 
 from ._book import EffectRecord, Signature, family, signature_of
 from ._context import FOREVER, KeyHeld, Parking, Stopped, Visit, micros
+from ._divergence import divergence
 from ._effects import KEY_POLL, intent_entry
 from ._ends import WEIGHT, Drained, End, Fired, MustPark, Raised
 from ._errors import AttemptTimedOut, CallMisuse
@@ -50,7 +51,8 @@ class Attempt:
         self._wires: dict[Signature, set[int]] = {}
         self._matched: set[int] = set()
         self._over: asyncio.Future[End] = asyncio.get_running_loop().create_future()
-        self._changed = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []
+        """Who waits for the next call that is registered or finished."""
         self._intents: list[OpenEffect] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -211,16 +213,19 @@ class Attempt:
 
     def changed(self) -> None:
         """Something was registered or finished: those that wait look again."""
-        self._changed.set()
-        self._changed = asyncio.Event()
+        waiting, self._waiting = self._waiting, []
+        for waiter in waiting:
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def until_matched(self, call: OpenEffect) -> None:
         """Hold a new key back while its lane has a record that nothing has matched."""
         while self.unmatched(call.signature[0]):
             call.waits = True
-            event = self._changed
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
             self.look_for_divergence()
-            await event.wait()
+            await waiter
         call.waits = False
 
     def look_for_divergence(self) -> None:
@@ -241,29 +246,7 @@ class Attempt:
 
     def divergence(self, asked: list[OpenCall]) -> Parking:
         """The parking that names what was asked for and what the record holds."""
-        held = self.unmatched()
-        wants = ", ".join(f"{c.label}({_short(c.signature[2])})" for c in asked) or "no further effect"
-        holds = ", ".join(f"{e.call}({_short(e.arguments)}) [{e.outcome}]" for e in held)
-        thread_id = self.visit.row.address.thread_id
-        note = (
-            f"{self.visit.where}: the code asks for {wants}; the record of this visit holds {holds}. "
-            f"`perdure resolve {thread_id} --adopt | --run | --ignore --runtime MODULE:NAME` moves it on"
-        )
-        detail = {
-            "asked": [
-                {
-                    "lane": c.signature[0],
-                    "call": c.effect.name,
-                    "args": c.signature[2].decode(),
-                    "occ": c.occurrence,
-                    "explicit": c.explicit,
-                }
-                for c in asked
-                if isinstance(c, OpenEffect)
-            ],
-            "held": [{"id": e.id, "call": e.call, "args": e.arguments.decode()} for e in held],
-        }
-        return Parking("diverged", note, detail)
+        return divergence(self.visit, asked, self.unmatched())
 
     # --- intents ----------------------------------------------------------------------------------
 
@@ -376,7 +359,8 @@ class Attempt:
         timer = None if limit is None else loop.call_later(limit.total_seconds(), self._expire)
         try:
             await self._over
-            await self._wind_up()
+            if self.calls or self.background or not self._task.done():
+                await self._wind_up()
         except asyncio.CancelledError:
             if self._over.cancelled():  # with this task, which awaits it
                 self._over = loop.create_future()
@@ -387,7 +371,7 @@ class Attempt:
             if timer is not None:
                 timer.cancel()
         end = self._over.result()
-        return self._checked(end.fire) if isinstance(end, Fired) else end
+        return self._checked(end) if isinstance(end, Fired) else end
 
     def _expire(self) -> None:
         limit = self.visit.state.deadline
@@ -447,7 +431,9 @@ class Attempt:
             if call.waits and call.task is not None and not call.task.done():
                 call.task.cancel()
 
-    def _checked(self, fire: Fire) -> End:
+    def _checked(self, end: Fired) -> End:
+        if not self.calls and not self.visit.book.effects:
+            return end
         forgotten = [c for c in self.calls if not c.awaited]
         if forgotten:
             names = ", ".join(sorted({c.label for c in forgotten}))
@@ -459,7 +445,7 @@ class Attempt:
         if self.unmatched():
             waiting = [c for c in self.calls if c.waits]
             return MustPark(self.divergence(waiting))
-        return Fired(fire)
+        return end
 
     def to_drop(self) -> list[int]:
         """Ids of the NotDone records that a failed attempt forgets: no effect that is done or in doubt was
@@ -479,11 +465,6 @@ class Attempt:
             for e in lanes
             if e.outcome == "not done" and latest < order.get(e.id, (math.inf, math.inf))[1]
         ]
-
-
-def _short(arguments: bytes) -> str:
-    text = arguments.decode()
-    return text if len(text) <= 120 else text[:117] + "..."
 
 
 def _not_a_fire(where: str, returned: object) -> CallMisuse:

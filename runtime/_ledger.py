@@ -214,7 +214,7 @@ class Ledger:
         if keys:
             end.parts["keys"] = (*end.parts.get("keys", ()), *keys)
         said = [*riding, *end.entries]
-        commit = self._commit(end, encode_body(end.body, said, side_digest(end.parts)))
+        commit = self._commit(end, encode_body(end.body, said, side_digest(end.parts) if end.parts else None))
         try:
             await until_known(lambda: self.store.commit(commit))
         except StaleClaim:
@@ -265,7 +265,7 @@ class Ledger:
 
 def side_digest(parts: Mapping[str, Any]) -> str | None:
     """One digest over everything that a commit writes beside its log row; None where there is nothing."""
-    if not any(parts.values()):  # as in most commits
+    if not any(parts.values()):
         return None
     return digest(msgspec.json.encode({k: _plain(v) for k, v in parts.items() if v})).hex()
 

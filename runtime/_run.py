@@ -183,11 +183,12 @@ class Run:
         visit = self._visit_of(progress)
         if visit.state.final:
             return "ended"
-        if self._may_take_events(visit, progress) and await self._take_event(visit, progress):
-            return self._after_transition()
-        if self.inbox.terminated:
-            return await self._end("terminated")
-        if visit.state.waiting or self._retries_later(visit):
+        if self._may_take_events(visit, progress):
+            if await self._take_event(visit, progress):
+                return self._after_transition()
+            if self.inbox.terminated:
+                return await self._end("terminated")
+        if visit.state.waiting or (visit.book.retry_at and self._retries_later(visit)):
             return await self._wait(visit, progress)
         if self.draining:
             return await self._release_running()
@@ -312,8 +313,6 @@ class Run:
         return visit.state.waiting or visit.state.interruptible or bool(visit.book.failed)
 
     def _retries_later(self, visit: Visit) -> bool:
-        if not visit.book.retry_at:
-            return False
         now, lanes = self.host.env.now(), [h.lane for h in visit.unfinished()]
         return bool(lanes) and all(visit.book.retry_at.get(lane, 0) > now for lane in lanes)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Any
@@ -81,16 +81,21 @@ def merged_with(visit: Visit, progress: Progress, updates: Mapping[str, object])
     )
 
 
-async def commit_transition(visit: Visit, progress: Progress, move: Transition) -> Progress:
+def commit_transition(visit: Visit, progress: Progress, move: Transition) -> Awaitable[Progress]:
     """Commit it and return where the thread stands then. ``GuardRefused`` where no guard is true;
     ``MemoryMoved`` where memory that it puts over has changed and no rule merges it."""
-    if visit.book.artifacts:
-        await drop_artifacts(visit, move.asked_artifacts)
-    if not move.memory and not move.stored_memory:  # as of most transitions
-        return await visit.ledger.advance(partial(_build, visit, progress, move, ()))
+    if move.memory or move.stored_memory or visit.book.artifacts:
+        return _commit_with_parts(visit, progress, move)
+    return visit.ledger.advance(partial(_build, visit, progress, move, ()))  # as of most transitions
+
+
+async def _commit_with_parts(visit: Visit, progress: Progress, move: Transition) -> Progress:
+    await drop_artifacts(visit, move.asked_artifacts)
     workspace = visit.row.address.workspace
     keys = [(workspace, write.namespace.name, write.key) for write in move.memory]
     keys += [(workspace, namespace, key) for namespace, key, _, _ in move.stored_memory]
+    if not keys:
+        return await visit.ledger.advance(partial(_build, visit, progress, move, ()))
     async with visit.memory_turns.at(keys):
         return await _commit_with_memory(visit, progress, move)
 
@@ -149,13 +154,15 @@ def _build(
         standing=standing,
         release=release,
         at=at,
-        parts={
-            "consumed": move.consumed,
-            "items": merged.items,
-            "messages": merged.messages,
-            "memory": memory,
-        },
     )
+    if move.consumed:
+        conclusion.parts["consumed"] = move.consumed
+    if merged.items is not None:
+        conclusion.parts["items"] = merged.items
+    if merged.messages:
+        conclusion.parts["messages"] = merged.messages
+    if memory:
+        conclusion.parts["memory"] = memory
     return conclusion, progress.advanced(merged, base, clocks, definition.version)
 
 

@@ -205,7 +205,15 @@ class VisitRunner:
             if len(fired) < len(self.visit.state.handlers) and self._waits_for_a_retry(fired):
                 return "again"
             try:
-                return await self._fire(self._in_order(fired))
+                together = self._in_order(fired)
+                if len(together) > 1:
+                    check_same_event(self.visit, together)
+                    shared = shared_with_a_record(together)
+                    if shared:
+                        return await self._run_branches_again(shared)
+                move = self._transition(together)
+                self.progress = await commit_transition(self.visit, self.progress, move)
+                return "moved"
             except MemoryMoved as moved:
                 return await self._run_again(moved)
             except (BadUpdate, NotStorable, TooLarge, PerdureError) as error:
@@ -235,13 +243,7 @@ class VisitRunner:
             artifacts=set(end.artifacts),
         )
 
-    async def _fire(self, ends: Sequence[BranchEnd]) -> Left:
-        visit = self.visit
-        if len(ends) > 1:
-            check_same_event(visit, ends)
-            shared = shared_with_a_record(ends)
-            if shared:
-                return await self._run_branches_again(shared)
+    def _transition(self, ends: Sequence[BranchEnd]) -> Transition:
         move = Transition(event=ends[0].fire.event)
         written: list[tuple[str, Mapping[tuple[str, str], PendingWrite]]] = []
         for end in ends:
@@ -252,12 +254,11 @@ class VisitRunner:
             if end.memory:
                 written.append((end.lane, end.memory))
         if written:
-            move.memory = merged_memory(visit, written)
+            move.memory = merged_memory(self.visit, written)
         attempts = [attempt.number for attempt in self.attempts if attempt.number > 1]
         if attempts:
-            move.entries.append({"k": "attempt", "attempt": max(attempts), "at": visit.env.now()})
-        self.progress = await commit_transition(visit, self.progress, move)
-        return "moved"
+            move.entries.append({"k": "attempt", "attempt": max(attempts), "at": self.visit.env.now()})
+        return move
 
     async def _run_branches_again(self, shared: list[tuple[str, str]]) -> Left:
         """What was recorded of finished branches will not do: they run again, beside each other."""
