@@ -73,6 +73,10 @@ ONE_WRITE = (
 """Faults of one write's values, which say nothing about the others."""
 
 
+class Occupied(Exception):
+    """Another process has the file, and nobody is to wait for it."""
+
+
 class Batches:
     """Runs batches on one connection, in the thread that owns it."""
 
@@ -81,6 +85,7 @@ class Batches:
         self._db = db
         self._path = path
         self._clock = clock
+        self._waits = True
 
     def run(self, writes: Sequence[Write]) -> Sequence[Answer]:
         """Land a batch durably and answer each of its writes, in order."""
@@ -97,6 +102,14 @@ class Batches:
             return [explain(self._path, error) for _ in writes]
         except (OutcomeUnknown, StoreUnavailable) as error:
             return [type(error)(*error.args) for _ in writes]
+
+    def run_at_once(self, writes: Sequence[Write]) -> Sequence[Answer]:
+        """The same; ``Occupied``, and nothing was done, where another process writes at this moment."""
+        self._waits = False
+        try:
+            return self.run(writes)
+        finally:
+            self._waits = True
 
     def _look(self, requests: Sequence[ClaimRequest]) -> Sequence[Answer] | None:
         """Answers without a write lock, where no request finds anything to claim."""
@@ -177,6 +190,8 @@ class Batches:
             except sqlite3.OperationalError as error:
                 if not is_busy(error):
                     raise
+                if not self._waits:
+                    raise Occupied from error
                 if time.monotonic() > deadline:
                     raise StoreUnavailable(
                         f"another process has kept {self._path} locked for {PATIENCE:.0f} seconds: end it, "

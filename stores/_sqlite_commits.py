@@ -47,8 +47,8 @@ DROP_ARTIFACT = "DELETE FROM artifact WHERE workspace = ? AND id = ? AND incarna
 INSERT_OUTBOX = """INSERT INTO outbox (thread, seq, n, workspace, thread_id, kind, payload, schema)
     VALUES (?,?,?,?,?,?,?,?)"""
 INSERT_MESSAGE = f"""INSERT INTO message ({MESSAGE})
-    SELECT ?1, ?2, ifnull(max(number), 0) + 1, ?3, ?4, ?5, ?6, ?7, ?8 FROM message
-    WHERE workspace = ?1 AND session = ?2"""
+    SELECT ?, ?, ifnull(max(number), 0) + 1, ?, ?, ?, ?, ?, ? FROM message
+    WHERE workspace = ? AND session = ?"""
 NEWEST_MEMORY = (
     f"SELECT {MEMORY} FROM memory WHERE workspace = ? AND namespace = ? AND key = ? AND newest = 1"
 )
@@ -225,7 +225,7 @@ def write_messages(tx: Transaction, write: Start | Commit) -> None:
     name = (write.address.workspace, write.session)
     owner = (write.address.thread_id, write.incarnation, write.principal)
     for payload in write.messages:
-        tx.db.execute(INSERT_MESSAGE, (*name, *owner, payload, write.log.at, SCHEMA))
+        tx.db.execute(INSERT_MESSAGE, (*name, *owner, payload, write.log.at, SCHEMA, *name))
 
 
 def _judge(tx: Transaction, commit: Commit) -> int | None:

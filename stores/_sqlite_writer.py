@@ -17,7 +17,7 @@ from typing import Any
 from ._errors import StoreUnavailable
 from ._outside import Remember
 from ._records import Commit, Micros, Signal, Start
-from ._sqlite_batches import PATIENCE, Answer, Batches, Write
+from ._sqlite_batches import PATIENCE, Answer, Batches, Occupied, Write
 from ._sqlite_files import connect
 
 BATCH_WRITES = 1000
@@ -25,13 +25,20 @@ BATCH_WRITES = 1000
 BATCH_BYTES = 4 * 1024 * 1024
 """Bodies in one transaction; a single write may have more."""
 
+INLINE_BYTES = 64 * 1024
+"""Bodies of a commit that may hold the event loop up."""
+
 Request = tuple[Write, "asyncio.Future[Any]"]
 
 
 class Writer:
-    """Takes writes from one event loop, lands them in batches, and answers each batch with one wake-up."""
+    """Takes writes from one event loop, lands them in batches, and answers each batch with one wake-up.
 
-    def __init__(self, path: str, clock: Callable[[], Micros]) -> None:
+    ``inline``: a commit that comes alone, while the thread has nothing to do, is landed by whoever runs the
+    loop; where another process holds the file, the thread waits for it.
+    """
+
+    def __init__(self, path: str, clock: Callable[[], Micros], *, inline: bool = False) -> None:
         self._path = path
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -41,6 +48,10 @@ class Writer:
         self._turn: list[Request] = []
         """What came in this turn of the loop: handed over together, at its end."""
         self._handed: SimpleQueue[list[Request] | None] = SimpleQueue()
+        self._unanswered = 0
+        """Writes that the thread has: none, and it does nothing with the connection."""
+        self._inline = inline
+        self._batches: Batches | None = None
         self._waiting: deque[Request] = deque()
         self._ending = False
         # Not joined at exit: whoever leaves the loop without closing the store is as good as killed.
@@ -69,9 +80,27 @@ class Writer:
         await asyncio.shield(self._closed)
 
     def _hand_over(self) -> None:
-        if self._turn:
-            self._handed.put(self._turn)
-            self._turn = []
+        turn, self._turn = self._turn, []
+        if turn and not (self._inline and self._landed_here(turn)):
+            self._unanswered += len(turn)
+            self._handed.put(turn)
+
+    def _landed_here(self, turn: Sequence[Request]) -> bool:
+        """Whether the turn's one commit could be landed at once; the hop to the thread and back costs about
+        as much as the engine's part of a step."""
+        if len(turn) > 1 or self._unanswered or self._batches is None:
+            return False
+        write = turn[0][0]
+        if not isinstance(write, Commit) or _weight(write) > INLINE_BYTES:
+            return False
+        try:
+            answers = self._batches.run_at_once([write])
+        except Occupied:
+            return False
+        except Exception as error:  # a fault of ours: who waits must hear of it
+            answers = [error]
+        _settle([turn[0][1]], answers)
+        return True
 
     def _run(self) -> None:
         try:
@@ -82,9 +111,9 @@ class Writer:
             return
         self._post(_settle, [self._opened], [None])
         try:
-            batches = Batches(db, self._path, self._clock)
+            batches = self._batches = Batches(db, self._path, self._clock)
             while batch := self._take():
-                self._post(_settle, [future for _, future in batch], self._land(batches, batch))
+                self._post(self._answer, [future for _, future in batch], self._land(batches, batch))
         finally:
             db.close()
             self._post(_settle, [self._closed], [None])
@@ -94,6 +123,10 @@ class Writer:
             return batches.run([write for write, _ in batch])
         except Exception as error:  # a fault of ours: those who wait must hear of it
             return [error] * len(batch)
+
+    def _answer(self, futures: Sequence[asyncio.Future[Any]], answers: Sequence[Answer]) -> None:
+        self._unanswered -= len(futures)
+        _settle(futures, answers)
 
     def _take(self) -> Sequence[Request]:
         """The next batch, as large as what has arrived; empty when the writer is closed."""

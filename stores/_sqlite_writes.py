@@ -48,10 +48,10 @@ DAY: Micros = 86_400_000_000
 FIND_THREAD = f"SELECT {THREAD} FROM {THREADS} WHERE t.workspace = ? AND t.thread_id = ?"
 FIND_NUMBER = "SELECT id FROM thread WHERE workspace = ? AND thread_id = ?"
 INSERT_NUMBER = "INSERT INTO thread (workspace, thread_id) VALUES (?, ?)"
-NAME_THREAD = """UPDATE thread SET session = ?1, principal = ?2, parent = ?3, started = ?4, created = ?5,
-    schema = ?6, session_since = (
-        SELECT ifnull(max(number), 0) FROM message WHERE workspace = ?7 AND session = ?1)
-    WHERE id = ?8"""
+NAME_THREAD = """UPDATE thread SET session = ?, principal = ?, parent = ?, started = ?, created = ?,
+    schema = ?, session_since = (
+        SELECT ifnull(max(number), 0) FROM message WHERE workspace = ? AND session = ?)
+    WHERE id = ?"""
 INSERT_STANDING = """INSERT INTO standing (id, incarnation, machine, state, seq, version, definition, status,
     base, n, epoch, owner, crashes, inbox, wake, expires, reason, note, items, schema, workspace, priority,
     since)
@@ -107,7 +107,7 @@ def _create(tx: Transaction, start: Start) -> None:
         "SELECT ifnull(max(number), 0), ifnull(max(version), 0) FROM inbox WHERE thread = ?", (number,)
     ).fetchone()
     stamps = (start.session, start.principal, start.parent, start.started, start.log.at, SCHEMA)
-    tx.db.execute(NAME_THREAD, (*stamps, address.workspace, number))
+    tx.db.execute(NAME_THREAD, (*stamps, address.workspace, start.session, number))
     tx.db.execute(INSERT_STANDING, _standing_values(number, start, inbox, newest, tx.now))
     tx.db.execute(INSERT_LOG, log_values(number, start.log))
     if start.items is not None:

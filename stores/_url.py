@@ -13,14 +13,16 @@ from ._sqlite import SQLiteStore
 from ._store import Store
 
 SHAPES = "write memory://, sqlite:///relative/path.db or sqlite:////absolute/path.db"
+INLINE = "commit=inline"
 
 
 def open_store(url: str, *, clock: Callable[[], Micros] = system_clock, read_only: bool = False) -> Store:
     """Make the store that ``url`` names; ``async with`` opens it, and nothing is touched before.
 
     ``memory://`` is a new ``MemoryStore``. ``sqlite:///PATH`` is the file ``PATH``, taken as it is written,
-    relative to the working directory unless it begins with a slash. ``BadStoreURL`` for anything else; what
-    it says never repeats the URL, which may hold a password. ``clock`` gives microseconds since the epoch.
+    relative to the working directory unless it begins with a slash; ``?commit=inline`` behind it is
+    ``SQLiteStore(inline=True)``. ``BadStoreURL`` for anything else; what it says never repeats the URL, which
+    may hold a password. ``clock`` gives microseconds since the epoch.
     ``read_only``: see ``SQLiteStore``; a new memory store has nothing to protect.
     """
     scheme, found, rest = url.partition("://")
@@ -32,7 +34,11 @@ def open_store(url: str, *, clock: Callable[[], Micros] = system_clock, read_onl
                 raise BadStoreURL("memory:// takes nothing behind it: each is a new, empty store")
             return MemoryStore(clock)
         case "sqlite":
-            return SQLiteStore(_sqlite_path(rest), clock=clock, read_only=read_only)
+            rest, option, given = rest.partition("?")
+            if option and given != INLINE:
+                raise BadStoreURL(f"the one option of a sqlite URL is ?{INLINE}, and no path holds a '?'")
+            inline = bool(option)
+            return SQLiteStore(_sqlite_path(rest), clock=clock, read_only=read_only, inline=inline)
         case other:
             raise BadStoreURL(f"no store is known for {other}:// URLs: {SHAPES}")
 
@@ -49,6 +55,6 @@ def _sqlite_path(rest: str) -> str:
         )
     if path == ":memory:":
         raise BadStoreURL("SQLite's own memory files are not supported: write memory://")
-    if "?" in path or "#" in path or "\0" in path:
-        raise BadStoreURL("a sqlite URL takes no options, and its path no '?', '#' or NUL: rename the file")
+    if "#" in path or "\0" in path:
+        raise BadStoreURL("the path of a sqlite URL takes no '#' or NUL: rename the file")
     return path

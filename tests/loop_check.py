@@ -23,6 +23,7 @@ HARMLESS = ("os.getcwd", "os.path.abspath", "os.path.samestat", "os.path.sameope
 """What blockbuster counts as blocking and no disk or peer can make slow."""
 
 ALLOWED: dict[tuple[str, str], str] = {
+    ("stores/_sqlite_writer.py", "_landed_here"): "whoever opens a store with commit=inline asks for it",
     ("<frozen importlib._bootstrap>", "_find_and_load"): "the first import of a module, once a process",
     ("linecache.py", "updatecache"): "the source lines of a traceback, cached",
     ("linecache.py", "checkcache"): "the source lines of a traceback, cached",
@@ -79,13 +80,16 @@ class Blocked:
 def _library_caller(
     frame: FrameType | None, allowed: Sequence[tuple[str, Iterable[str]]]
 ) -> FrameType | None:
+    caller: FrameType | None = None
     while frame is not None:
         filename, function = frame.f_code.co_filename, frame.f_code.co_name
         if any(function in inside and filename.endswith(file) for file, inside in allowed):
             return None
-        if filename.startswith(CALLERS):
-            return frame if filename.startswith(LIBRARY) else None
+        if caller is None and filename.startswith(CALLERS):
+            if not filename.startswith(LIBRARY):
+                return None
+            caller = frame
         if function == "_run" and filename.endswith("asyncio/events.py"):
-            return None  # what lies below a callback of the loop runs the loop, it did not make the call
+            break  # what lies below a callback of the loop runs the loop, it did not make the call
         frame = frame.f_back
-    return None
+    return caller

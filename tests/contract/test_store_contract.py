@@ -22,7 +22,16 @@ def sqlite_kit(folder: Path) -> Kit:
     return Kit(open=lambda: SQLiteStore(folder / "perdure.db", clock=clock), clock=clock)
 
 
-KITS: dict[str, Callable[[Path], Kit]] = {"memory": memory_kit, "sqlite": sqlite_kit}
+def inline_kit(folder: Path) -> Kit:
+    clock = Clock()
+    return Kit(open=lambda: SQLiteStore(folder / "perdure.db", clock=clock, inline=True), clock=clock)
+
+
+KITS: dict[str, Callable[[Path], Kit]] = {
+    "memory": memory_kit,
+    "sqlite": sqlite_kit,
+    "sqlite inline": inline_kit,
+}
 
 
 @pytest.mark.anyio

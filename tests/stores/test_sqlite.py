@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from perdure.stores import (
     Log,
     LogRow,
     Messages,
+    Micros,
     OutcomeUnknown,
     SQLiteStore,
     StaleClaim,
+    Store,
     StoreUnavailable,
     ThreadRow,
     Threads,
@@ -27,6 +30,7 @@ from perdure.stores import (
     _sqlite_batches,
     _sqlite_files,
     _sqlite_writer,
+    open_store,
 )
 from perdure.stores._contract_kit import rows
 from perdure.stores._contract_make import (
@@ -43,6 +47,7 @@ from perdure.stores._contract_make import (
     worker_of,
     write_of,
 )
+from perdure.stores._sqlite_writer import INLINE_BYTES
 
 pytestmark = pytest.mark.anyio
 
@@ -97,7 +102,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     return Driver(monkeypatch)
 
 
-async def start_all(store: SQLiteStore, count: int) -> list[ThreadRow]:
+async def start_all(store: Store, count: int) -> list[ThreadRow]:
     starts = await asyncio.gather(*(store.start(start_of(f"t{i}")) for i in range(count)))
     return [one.thread for one in starts]
 
@@ -141,6 +146,66 @@ async def test_only_the_stale_commit_of_a_batch_fails(tmp_path: Path, driver: Dr
         assert "'t7'" in str(answers[7])
         assert driver.count("COMMIT") == 1
         assert sorted(row.n for row in await rows(store, Threads())) == [1] + [2] * 19
+
+
+class WhereItLands:
+    """A store's clock, which notes the thread that each transaction begins in."""
+
+    def __init__(self) -> None:
+        self.threads: list[int] = []
+
+    def __call__(self) -> Micros:
+        self.threads.append(threading.get_ident())
+        return 1
+
+
+@pytest.mark.parametrize("url", ["sqlite:///{}?commit=inline", "sqlite:///{}"])
+async def test_only_a_store_that_commits_inline_does_so_and_only_for_a_commit_alone(
+    tmp_path: Path, url: str
+) -> None:
+    clock, here = WhereItLands(), threading.get_ident()
+    async with open_store(url.format(tmp_path / "perdure.db"), clock=clock) as store:
+        threads = await start_all(store, 3)
+        assert here not in clock.threads
+        await store.commit(commit_of(threads[0]))
+        assert (clock.threads[-1] == here) == url.endswith("inline")
+        clock.threads.clear()
+        await asyncio.gather(*(store.commit(commit_of(thread)) for thread in threads[1:]))
+        assert here not in clock.threads
+        large = commit_of(await thread_at(store, "t0"), payload=bytes(INLINE_BYTES + 1))
+        await store.commit(large)
+        assert here not in clock.threads
+        assert [row.n for row in await rows(store, Threads())] == [3, 2, 2]
+
+
+async def test_an_inline_commit_does_not_hold_the_loop_up_where_another_process_has_the_file(
+    tmp_path: Path,
+) -> None:
+    clock = WhereItLands()
+    async with SQLiteStore(tmp_path / "perdure.db", clock=clock, inline=True) as store:
+        thread = await started(store)
+        other = sqlite3.connect(tmp_path / "perdure.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        clock.threads.clear()
+        writing = asyncio.ensure_future(store.commit(commit_of(thread)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not writing.done()  # and the loop is here again
+        other.execute("COMMIT")
+        other.close()
+        await writing
+        assert threading.get_ident() not in clock.threads
+        assert (await thread_at(store)).n == 2
+
+
+async def test_an_inline_commit_is_refused_as_any_other_is(tmp_path: Path) -> None:
+    async with SQLiteStore(tmp_path / "perdure.db", inline=True) as store:
+        thread = await started(store)
+        commit = commit_of(thread)
+        await store.commit(commit)
+        await store.commit(commit)  # the identical one is a no-op
+        with pytest.raises(StaleClaim, match="came too late"):
+            await store.commit(commit_of(thread, payload=b'"another"'))
 
 
 async def test_commits_of_one_thread_keep_their_order_in_a_batch(tmp_path: Path, driver: Driver) -> None:
