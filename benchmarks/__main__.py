@@ -1,10 +1,14 @@
-"""perdure beside raw SQLite: ten transitions a thread, 1 KB of data, full history, everything durable.
+"""perdure beside raw SQLite and a bare group-commit loop: ten transitions a thread, 1 KB of data, full
+history, everything durable.
 
     python -m benchmarks [--runs 3] [--concurrency 1 10 100 1000] [--json FILE]
                          [--interrupted 10000] [--waiting 100000] [--signals 1000]
 
-The two take turns; figures are medians of the runs, and the ratio is the median of the runs' ratios, since
-shared machines drift. fsyncs are counted with strace, in a run of their own, where it is installed.
+The three take turns, and the other two write the very rows that perdure wrote: raw SQLite in batches as
+large as the concurrency, the loop in those that come about. Figures are medians of the runs, ratios medians
+of the runs' ratios, since shared machines drift. One at a time, raw SQLite is one commit a step; a thread's
+p50 stands there beside the time of ten such commits. fsyncs are counted with strace, in a run of their own,
+where it is installed.
 
 Then a long-lived process: threads that a killed one left, threads that wait, and signals on their way; a size
 of 0 leaves one out.
@@ -23,6 +27,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -47,24 +52,35 @@ def compare(concurrency: int, runs: int) -> dict[str, Any]:
     steps = threads * TRANSITIONS
     ours: list[dict[str, Any]] = []
     raw: list[dict[str, Any]] = []
+    group: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(runs):
             path, copy = Path(folder, f"ours-{number}.db"), Path(folder, f"raw-{number}.db")
             ours.append(run("benchmarks._ours", path, threads, concurrency))
             raw.append(run("benchmarks._raw", path, copy, concurrency))
+            group.append(run("benchmarks._group", path, Path(folder, f"group-{number}.db"), concurrency))
         syncs = _syncs(Path(folder), threads, concurrency) if shutil.which("strace") else None
     return {
         "measure": "transitions",
         "concurrency": concurrency,
         "transitions_per_second": steps / median(r["seconds"] for r in ours),
         "raw_per_second": steps / median(r["seconds"] for r in raw),
-        "ratio": median(b["seconds"] / a["seconds"] for a, b in zip(ours, raw, strict=True)),
+        "ratio": _ratio(raw, "seconds", ours, "seconds"),
+        "group_per_second": steps / median(r["seconds"] for r in group),
+        "group_ratio": _ratio(group, "seconds", ours, "seconds"),
         "cpu_per_thousand": median(r["cpu"] for r in ours) / steps * 1000,
         "bytes_per_transition": median(r["bytes"] for r in ours) / steps,
         "fsyncs_per_transition": None if syncs is None else syncs / steps,
         "thread_p50_ms": median(r["p50"] for r in ours) * 1000,
         "thread_p99_ms": median(r["p99"] for r in ours) * 1000,
+        "p50_ratio": _ratio(ours, "p50", raw, "ten_commits") if concurrency == 1 else None,
     }
+
+
+def _ratio(some: list[dict[str, Any]], name: str, others: list[dict[str, Any]], other_name: str) -> float:
+    """The median of the runs' ratios."""
+    ratios: list[float] = [a[name] / b[other_name] for a, b in zip(some, others, strict=True)]
+    return median(ratios)
 
 
 def _syncs(folder: Path, threads: int, concurrency: int) -> int:
@@ -76,17 +92,21 @@ def _syncs(folder: Path, threads: int, concurrency: int) -> int:
 
 def show(rows: list[dict[str, Any]]) -> None:
     """The table."""
-    table = Table(title="ten transitions a thread, 1 KB changed in each, full history, synchronous=FULL")
+    title = "ten transitions a thread, 1 KB changed in each, full history, synchronous=FULL"
+    table = Table(title=title, box=SIMPLE_HEAD)
     names = (
-        "concurrency",
-        "transitions/s",
-        "raw SQLite/s",
+        "at once",
+        "steps/s",
+        "raw/s",
+        "ratio",
+        "group/s",
         "ratio",
         "CPU s/1000",
         "bytes",
         "fsyncs",
         "p50",
         "p99",
+        "p50/raw",
     )
     for name in names:
         table.add_column(name, justify="right")
@@ -97,11 +117,14 @@ def show(rows: list[dict[str, Any]]) -> None:
             f"{row['transitions_per_second']:,.0f}",
             f"{row['raw_per_second']:,.0f}",
             f"{row['ratio']:.2f}",
+            f"{row['group_per_second']:,.0f}",
+            f"{row['group_ratio']:.2f}",
             f"{row['cpu_per_thousand']:.3f}",
             f"{row['bytes_per_transition']:,.0f}",
             "no strace" if syncs is None else f"{syncs:.3f}",
             f"{row['thread_p50_ms']:.1f} ms",
             f"{row['thread_p99_ms']:.1f} ms",
+            "" if row["p50_ratio"] is None else f"{row['p50_ratio']:.2f}",
         )
     Console(width=120).print(table)
 
