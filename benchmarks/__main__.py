@@ -2,6 +2,7 @@
 history, everything durable.
 
     python -m benchmarks [--runs 3] [--concurrency 1 10 100 1000] [--json FILE]
+                         [--effects 1000] [--reads 200] [--large 200000] [--growing 10000] [--bytes 20000]
                          [--interrupted 10000] [--waiting 100000] [--signals 1000]
 
 The three take turns, and the other two write the very rows that perdure wrote: raw SQLite in batches as
@@ -10,8 +11,10 @@ of the runs' ratios, since shared machines drift. One at a time, raw SQLite is o
 p50 stands there beside the time of ten such commits. fsyncs are counted with strace, in a run of their own,
 where it is installed.
 
-Then a long-lived process: threads that a killed one left, threads that wait, and signals on their way; a size
-of 0 leaves one out.
+Then other workloads: an effect in every step, reads, random threads of a large store, a thread whose data
+grows, and the disk that a transition takes. Then a long-lived process: threads that a killed one left,
+threads that wait, and signals on their way. A size of 0 leaves one out, `--concurrency` without a number the
+first table.
 """
 
 from __future__ import annotations
@@ -27,9 +30,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
+from attrs import frozen
+
+from benchmarks._tables import show, show_figures
 
 THREADS = {1: 100, 10: 400, 100: 1500, 1000: 2000}
 TRANSITIONS = 10
@@ -90,89 +93,70 @@ def _syncs(folder: Path, threads: int, concurrency: int) -> int:
     return sum(map(int, calls))
 
 
-def show(rows: list[dict[str, Any]]) -> None:
-    """The table."""
-    title = "ten transitions a thread, 1 KB changed in each, full history, synchronous=FULL"
-    table = Table(title=title, box=SIMPLE_HEAD)
-    names = (
-        "at once",
-        "steps/s",
-        "raw/s",
-        "ratio",
-        "group/s",
-        "ratio",
-        "CPU s/1000",
-        "bytes",
-        "fsyncs",
-        "p50",
-        "p99",
-        "p50/raw",
-    )
-    for name in names:
-        table.add_column(name, justify="right")
-    for row in rows:
-        syncs = row["fsyncs_per_transition"]
-        table.add_row(
-            f"{row['concurrency']}",
-            f"{row['transitions_per_second']:,.0f}",
-            f"{row['raw_per_second']:,.0f}",
-            f"{row['ratio']:.2f}",
-            f"{row['group_per_second']:,.0f}",
-            f"{row['group_ratio']:.2f}",
-            f"{row['cpu_per_thousand']:.3f}",
-            f"{row['bytes_per_transition']:,.0f}",
-            "no strace" if syncs is None else f"{syncs:.3f}",
-            f"{row['thread_p50_ms']:.1f} ms",
-            f"{row['thread_p99_ms']:.1f} ms",
-            "" if row["p50_ratio"] is None else f"{row['p50_ratio']:.2f}",
-        )
-    Console(width=120).print(table)
+@frozen
+class Measure:
+    """A module that prints its figures, given a folder and a size."""
+
+    module: str
+    size: int
+    """Unless another is asked for."""
+    unit: str
+    same_folder: bool = False
+    """The runs share a folder, because what is in it takes long to make."""
 
 
-LONG_LIVED = {"interrupted": "_interrupted", "waiting": "_waiting", "signals": "_signals"}
-UNITS = {"memory": (1e-6, "MB"), "cpu": (100, "% of a core"), "cpu_empty": (100, "% of a core")}
-"""Of a figure that is not in seconds: what to multiply it with, and what it is then."""
+OTHER_WORKLOADS = {
+    "effects": Measure("_effects", 1000, "THREADS"),
+    "reads": Measure("_reads", 200, "THREADS"),
+    "large": Measure("_large", 200_000, "THREADS", same_folder=True),
+    "growing": Measure("_growing", 10_000, "STEPS"),
+    "bytes": Measure("_bytes", 20_000, "TRANSITIONS"),
+}
+LONG_LIVED = {
+    "interrupted": Measure("_interrupted", 10_000, "THREADS"),
+    "waiting": Measure("_waiting", 100_000, "THREADS"),
+    "signals": Measure("_signals", 1000, "SIGNALS"),
+}
 
 
-def long_lived(measure: str, size: int, runs: int) -> dict[str, Any]:
-    """Medians of one measure of a long-lived process."""
+def figures_of(name: str, measure: Measure, size: int, runs: int) -> dict[str, Any]:
+    """Medians of one measure."""
     found: list[dict[str, Any]] = []
-    for _ in range(runs):
-        with tempfile.TemporaryDirectory() as folder:
-            found.append(run(f"benchmarks.{LONG_LIVED[measure]}", folder, size))
-    medians = {name: median(each[name] for each in found) for name in found[0]}
-    return {"measure": measure, "size": size, **medians}
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(runs):
+            place = Path(folder, "0" if measure.same_folder else str(number))
+            place.mkdir(exist_ok=True)
+            found.append(run(f"benchmarks.{measure.module}", place, size))
+    return {"measure": name, "size": size, **{key: median(each[key] for each in found) for key in found[0]}}
 
 
-def show_long_lived(rows: list[dict[str, Any]]) -> None:
-    """The table."""
-    table = Table(title="a long-lived process")
-    for name in ("measure", "size", "figure", "value"):
-        table.add_column(name, justify="right")
-    for row in rows:
-        for name, value in row.items():
-            if name not in ("measure", "size"):
-                factor, unit = UNITS.get(name, (1000, "ms"))
-                table.add_row(row["measure"], f"{row['size']:,}", name, f"{value * factor:,.2f} {unit}")
-    Console(width=120).print(table)
+def show_measures(
+    title: str, measures: dict[str, Measure], asked: argparse.Namespace
+) -> list[dict[str, Any]]:
+    """Take and print those that are asked for."""
+    sizes = {name: getattr(asked, name) for name in measures}
+    rows = [figures_of(name, measures[name], size, asked.runs) for name, size in sizes.items() if size]
+    if rows:
+        show_figures(title, rows)
+    return rows
 
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--concurrency", type=int, nargs="+", default=[1, 10, 100, 1000])
-    parser.add_argument("--interrupted", type=int, default=10_000, metavar="THREADS")
-    parser.add_argument("--waiting", type=int, default=100_000, metavar="THREADS")
-    parser.add_argument("--signals", type=int, default=1000, metavar="SIGNALS")
+    parser.add_argument("--concurrency", type=int, nargs="*", default=[1, 10, 100, 1000])
+    for name, measure in (OTHER_WORKLOADS | LONG_LIVED).items():
+        parser.add_argument(f"--{name}", type=int, default=measure.size, metavar=measure.unit)
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     rows = [compare(concurrency, asked.runs) for concurrency in asked.concurrency]
-    show(rows)
-    sizes = {measure: getattr(asked, measure) for measure in LONG_LIVED}
-    others = [long_lived(measure, size, asked.runs) for measure, size in sizes.items() if size]
-    show_long_lived(others)
-    rows += others
+    if rows:
+        show(rows)
+    rows += show_measures("other workloads", OTHER_WORKLOADS, asked)
+    rows += show_measures("a long-lived process", LONG_LIVED, asked)
     if asked.json is not None:
         asked.json.write_text(json.dumps(rows, indent=2) + "\n")
 

@@ -1,4 +1,7 @@
-"""The workload on perdure: threads of ten transitions, each changing about 1 KB, everything durable."""
+"""The workload on perdure: threads of ten transitions, each changing about 1 KB, everything durable.
+
+python -m benchmarks._ours PATH THREADS CONCURRENCY
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,11 @@ class Page:
     body: str = ""
 
 
+def body_of(number: int) -> str:
+    """A thousand letters, others than of the number before."""
+    return chr(ord("a") + number % 26) * BODY
+
+
 class Ten(Machine[Page], version=1):
     """Ten transitions."""
 
@@ -35,31 +43,38 @@ class Ten(Machine[Page], version=1):
 
     @writing.handler
     async def write(self, data: Page, step: Step) -> Fire:
-        body = chr(ord("a") + data.number) * BODY
-        if data.number == TRANSITIONS - 1:
-            return self.finished(number=data.number + 1, body=body)
-        return self.again(number=data.number + 1, body=body)
+        fire = self.finished if data.number == TRANSITIONS - 1 else self.again
+        return fire(number=data.number + 1, body=body_of(data.number))
 
 
-async def measure(path: str, threads: int, concurrency: int) -> dict[str, Any]:
-    """Run ``threads`` threads, ``concurrency`` at a time."""
-    runtime = Runtime(
-        machines=[Ten], store=f"sqlite:///{path}", artifacts="memory:", concurrency=concurrency + 1
-    )
+def runtime_of(machine: type[Machine[Any]], store: str, concurrency: int) -> Runtime[None]:
+    """Runs so many threads of one machine at once."""
+    return Runtime(machines=[machine], store=store, artifacts="memory:", concurrency=concurrency + 1)
+
+
+async def run_threads(
+    runtime: Runtime[None],
+    machine: type[Machine[Page]],
+    threads: int,
+    concurrency: int,
+    *,
+    name: str = "thread",
+) -> dict[str, Any]:
+    """Start ``threads`` threads, ``concurrency`` at a time, and wait for their ends. Seconds: of all, of CPU,
+    and of one thread."""
     took: list[float] = []
     slots = asyncio.Semaphore(concurrency)
 
     async def one(number: int) -> None:
         async with slots:
             began = time.perf_counter()
-            thread = await runtime.start(Ten, Page(), thread_id=f"thread-{number}")
+            thread = await runtime.start(machine, Page(), thread_id=f"{name}-{number}")
             await thread.result()
             took.append(time.perf_counter() - began)
 
-    async with runtime:
-        began, cpu = time.perf_counter(), time.process_time()
-        await asyncio.gather(*(one(number) for number in range(threads)))
-        seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    began, cpu = time.perf_counter(), time.process_time()
+    await asyncio.gather(*(one(number) for number in range(threads)))
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     took.sort()
     return {
         "seconds": seconds,
@@ -67,6 +82,14 @@ async def measure(path: str, threads: int, concurrency: int) -> dict[str, Any]:
         "p50": took[len(took) // 2],
         "p99": took[min(len(took) - 1, len(took) * 99 // 100)],
     }
+
+
+async def measure(
+    path: str, threads: int, concurrency: int, machine: type[Machine[Page]] = Ten
+) -> dict[str, Any]:
+    """Run the threads on a SQLite file."""
+    async with runtime_of(machine, f"sqlite:///{path}", concurrency) as runtime:
+        return await run_threads(runtime, machine, threads, concurrency)
 
 
 def main() -> None:

@@ -1,0 +1,80 @@
+"""What a transition takes on the disk: a kilobyte changed, and one small field beside an unchanged kilobyte.
+
+python -m benchmarks._bytes FOLDER TRANSITIONS
+
+The file's size when all is checkpointed into it, journal, history and indexes included, divided by the
+transitions. Threads of a hundred transitions run a hundred at a time, so that their starts count for little.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sqlite3
+import sys
+from typing import Any
+
+from benchmarks._ours import Page, body_of, measure
+from perdure import Fire, Machine, State, Step
+from perdure.runtime._garbage import spare_collector
+
+STEPS = 100
+CONCURRENCY = 100
+
+
+class Whole(Machine[Page], version=1):
+    """Each transition changes everything."""
+
+    writing = State(initial=True)
+    done = State(final=True)
+
+    again = writing.to(writing)
+    finished = writing.to(done)
+
+    @writing.handler
+    async def write(self, data: Page, step: Step) -> Fire:
+        fire = self.finished if data.number == STEPS - 1 else self.again
+        return fire(number=data.number + 1, body=body_of(data.number))
+
+
+class Part(Machine[Page], version=1):
+    """The first transition writes the kilobyte, each further one changes the number beside it."""
+
+    writing = State(initial=True)
+    done = State(final=True)
+
+    again = writing.to(writing)
+    finished = writing.to(done)
+
+    @writing.handler
+    async def write(self, data: Page, step: Step) -> Fire:
+        fire = self.finished if data.number == STEPS - 1 else self.again
+        return fire(number=data.number + 1, body=data.body or body_of(0))
+
+
+def bytes_per_transition(path: str, machine: type[Machine[Page]], transitions: int) -> float:
+    """Bytes of a new file at ``path``, for each transition."""
+    threads = max(1, transitions // STEPS)
+    asyncio.run(measure(path, threads, CONCURRENCY, machine))
+    db = sqlite3.connect(path)
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    db.close()
+    return os.path.getsize(path) / (threads * STEPS)
+
+
+def figures(folder: str, transitions: int) -> dict[str, Any]:
+    """Both."""
+    return {
+        "kilobyte_bytes": bytes_per_transition(f"{folder}/whole.db", Whole, transitions),
+        "field_bytes": bytes_per_transition(f"{folder}/part.db", Part, transitions),
+    }
+
+
+def main() -> None:
+    spare_collector()  # as `perdure serve` does
+    sys.stdout.write(json.dumps(figures(sys.argv[1], int(sys.argv[2]))) + "\n")
+
+
+if __name__ == "__main__":
+    main()
