@@ -1,4 +1,4 @@
-# make check | test | demo | crash | soak | bench: each does its own set-up in .venv and needs Python 3.11 or newer.
+# make check | test | demo | crash | soak | bench | bench-check: each does its own set-up in .venv and needs Python 3.11 or newer.
 # PYTHON=/path/to/python3 names another interpreter; it is looked at when .venv is made (make clean removes it).
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python3; do \
@@ -14,7 +14,7 @@ unexport PYRIGHT_PYTHON_FORCE_VERSION PYRIGHT_PYTHON_PYLANCE_VERSION PYTHONPATH
 
 CHECKS := pyright-3.11 pyright-3.13 mypy typing lint format imports
 
-.PHONY: help check test demo crash soak bench reference clean $(CHECKS)
+.PHONY: help check test demo crash soak bench bench-check reference clean $(CHECKS)
 
 help:
 	@echo 'make check   linters, types (mypy, pyright for 3.11 and 3.13) and the direction of imports'
@@ -24,6 +24,7 @@ help:
 	@echo 'make soak    ten minutes of workers killed, stopped and replaced; SEED=1 names the plan'
 	@echo 'make reference   docs/reference/, from the docstrings'
 	@echo 'make bench   transitions a second beside raw SQLite'
+	@echo 'make bench-check   counts a transition (calls, commits, bytes) beside their ceilings'
 	@echo 'make clean   removes .venv and every cache'
 
 check: $(VENV)/dev
@@ -44,6 +45,9 @@ soak: $(VENV)/dev
 
 bench: $(VENV)/dev
 	@$(BIN)/python -m benchmarks
+
+bench-check: $(VENV)/dev
+	@$(BIN)/python -m benchmarks --check
 
 reference: $(VENV)/dev
 	@$(BIN)/python docs/reference.py

@@ -4,6 +4,7 @@ history, everything durable.
     python -m benchmarks [--runs 3] [--concurrency 1 10 100 1000] [--json FILE]
                          [--effects 1000] [--reads 200] [--large 200000] [--growing 10000] [--bytes 20000]
                          [--interrupted 10000] [--waiting 100000] [--signals 1000]
+    python -m benchmarks --check
 
 The three take turns, and the other two write the very rows that perdure wrote: raw SQLite in batches as
 large as the concurrency, the loop in those that come about. Figures are medians of the runs, ratios medians
@@ -32,6 +33,7 @@ from typing import Any
 
 from attrs import frozen
 
+from benchmarks._check import check
 from benchmarks._tables import show, show_figures
 
 THREADS = {1: 100, 10: 400, 100: 1500, 1000: 2000}
@@ -151,7 +153,10 @@ def main() -> None:
     for name, measure in (OTHER_WORKLOADS | LONG_LIVED).items():
         parser.add_argument(f"--{name}", type=int, default=measure.size, metavar=measure.unit)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--check", action="store_true", help="counts beside ceilings, and no times")
     asked = parser.parse_args()
+    if asked.check:
+        sys.exit(check())
     rows = [compare(concurrency, asked.runs) for concurrency in asked.concurrency]
     if rows:
         show(rows)

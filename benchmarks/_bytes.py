@@ -53,21 +53,21 @@ class Part(Machine[Page], version=1):
         return fire(number=data.number + 1, body=data.body or body_of(0))
 
 
-def bytes_per_transition(path: str, machine: type[Machine[Page]], transitions: int) -> float:
-    """Bytes of a new file at ``path``, for each transition."""
-    threads = max(1, transitions // STEPS)
+def file_size(path: str, machine: type[Machine[Page]], threads: int) -> int:
+    """Bytes of a new file at ``path`` in which so many threads have ended."""
     asyncio.run(measure(path, threads, CONCURRENCY, machine))
     db = sqlite3.connect(path)
     db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
     db.close()
-    return os.path.getsize(path) / (threads * STEPS)
+    return os.path.getsize(path)
 
 
 def figures(folder: str, transitions: int) -> dict[str, Any]:
-    """Both."""
+    """Both, for each transition."""
+    threads = max(1, transitions // STEPS)
     return {
-        "kilobyte_bytes": bytes_per_transition(f"{folder}/whole.db", Whole, transitions),
-        "field_bytes": bytes_per_transition(f"{folder}/part.db", Part, transitions),
+        "kilobyte_bytes": file_size(f"{folder}/whole.db", Whole, threads) / (threads * STEPS),
+        "field_bytes": file_size(f"{folder}/part.db", Part, threads) / (threads * STEPS),
     }
 
 
