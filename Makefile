@@ -1,4 +1,4 @@
-# make check | test | demo | crash | soak | bench | bench-check: each does its own set-up in .venv and needs Python 3.11 or newer.
+# make check | test | demo | crash | soak | bench | bench-check | bench-peers: each does its own set-up in .venv and needs Python 3.11 or newer.
 # PYTHON=/path/to/python3 names another interpreter; it is looked at when .venv is made (make clean removes it).
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python3; do \
@@ -14,7 +14,7 @@ unexport PYRIGHT_PYTHON_FORCE_VERSION PYRIGHT_PYTHON_PYLANCE_VERSION PYTHONPATH
 
 CHECKS := pyright-3.11 pyright-3.13 mypy typing lint format imports
 
-.PHONY: help check test demo crash soak bench bench-check reference clean $(CHECKS)
+.PHONY: help check test demo crash soak bench bench-check bench-peers reference clean $(CHECKS)
 
 help:
 	@echo 'make check   linters, types (mypy, pyright for 3.11 and 3.13) and the direction of imports'
@@ -25,7 +25,8 @@ help:
 	@echo 'make reference   docs/reference/, from the docstrings'
 	@echo 'make bench   transitions a second beside raw SQLite'
 	@echo 'make bench-check   counts a transition (calls, commits, bytes) beside their ceilings'
-	@echo 'make clean   removes .venv and every cache'
+	@echo 'make bench-peers   the same beside Burr, Restate, LangGraph and DBOS, each in an environment of its own'
+	@echo 'make clean   removes .venv, .venv-peers and every cache'
 
 check: $(VENV)/dev
 	@mkdir -p $(LOGS)
@@ -49,11 +50,14 @@ bench: $(VENV)/dev
 bench-check: $(VENV)/dev
 	@$(BIN)/python -m benchmarks --check
 
+bench-peers: $(VENV)/dev
+	@$(BIN)/python -m benchmarks.peers
+
 reference: $(VENV)/dev
 	@$(BIN)/python docs/reference.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	rm -rf $(VENV) .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 
 # One check prints one line, or all that it has to say when it fails: two run side by side.
 # The slow ones come first, since the other core does the quick ones meanwhile.

@@ -1,0 +1,1 @@
+"""perdure beside other runtimes that keep each step: ``python -m benchmarks.peers``."""
