@@ -100,7 +100,7 @@ def main() -> None:
     else:
         result, settings = asyncio.run(run_async(path, threads, concurrency))
     result["bytes"] = on_disk(folder)
-    finish(result, recorded(path), settings, "apache-burr")
+    finish(result, recorded(path), settings)
 
 
 if __name__ == "__main__":

@@ -121,6 +121,6 @@ def rows_of(turns: list[Turns], syncs_of_ours: dict[int, float | None]) -> list[
             pairs = zip(each.ours, each.theirs, strict=False)  # a round that failed has no second half
             row = summary(each.peer.name, concurrency, each.theirs, each.syncs)
             row["ratio"] = median(mine["per_second"] / other["per_second"] for mine, other in pairs)
-            row["settings"], row["versions"] = each.theirs[0]["settings"], each.theirs[0]["versions"]
+            row["settings"], row["versions"] = each.theirs[0]["settings"], each.peer.pins
             rows.append(row)
     return rows

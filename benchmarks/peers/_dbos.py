@@ -86,9 +86,7 @@ def main() -> None:
     result = asyncio.run(measure(threads, concurrency))
     DBOS.destroy()
     result["bytes"] = on_disk(folder)
-    finish(
-        result, recorded(path), f"{' '.join(seen)}; {POOL} connection, workflows in system threads", "dbos"
-    )
+    finish(result, recorded(path), f"{' '.join(seen)}; {POOL} connection, workflows in system threads")
 
 
 if __name__ == "__main__":

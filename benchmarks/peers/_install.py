@@ -63,9 +63,9 @@ PEERS = (
     Peer(
         name="langgraph",
         pip=("langgraph==1.2.24", "langgraph-checkpoint-sqlite==3.1.2", "aiosqlite==0.22.1"),
-        per_slot=3,
+        per_slot=2,
     ),
-    Peer(name="dbos", pip=("dbos==3.4.0",), per_slot=3),
+    Peer(name="dbos", pip=("dbos==3.4.0",), per_slot=2),
 )
 
 

@@ -68,7 +68,7 @@ def main() -> None:
     result, settings = asyncio.run(measure(path, threads, concurrency))
     result["bytes"] = on_disk(folder)
     settings = f'{settings}; AsyncSqliteSaver, durability="sync"'
-    finish(result, recorded(path), settings, "langgraph", "langgraph-checkpoint-sqlite")
+    finish(result, recorded(path), settings)
 
 
 if __name__ == "__main__":

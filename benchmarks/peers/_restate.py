@@ -13,7 +13,7 @@ import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -87,19 +87,21 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextmanager
-def running(*command: str, log: Path) -> Iterator[psutil.Popen]:
-    """A process that is ended on leaving."""
+def running(*command: str, log: Path, ending: signal.Signals) -> Iterator[psutil.Popen]:
+    """A process that is told to end on leaving, and after a while killed with all that it started."""
     with log.open("wb") as output:
         process = psutil.Popen(command, stdout=output, stderr=output)
         try:
             yield process
         finally:
-            process.send_signal(signal.SIGTERM)
-            try:
+            family = [*process.children(recursive=True), process]
+            process.send_signal(ending)
+            with suppress(psutil.TimeoutExpired):
                 process.wait(PATIENCE)
-            except psutil.TimeoutExpired:
-                process.kill()
-                process.wait()
+            for each in family:
+                with suppress(psutil.NoSuchProcess):
+                    each.kill()
+            process.wait()
 
 
 def ask(url: str, question: dict[str, Any]) -> Any:
@@ -187,19 +189,21 @@ def main() -> None:
     config.write_text(CONFIG.format(ingress=ingress, admin=admin, node=node))
     [binary] = Path(sys.prefix).glob("node_modules/@restatedev/restate-server-*/bin/restate-server")
     server = [str(binary), "--no-logo", "--config-file", str(config), "--base-dir", str(data)]
-    settings = f"{synced(server)}; 1 partition, handlers in granian with {WORKERS} workers and uvloop"
+    how = (
+        f"1 partition, granian with {WORKERS} workers and uvloop, compressed (a body is one letter repeated)"
+    )
     serve = f"granian --interface asginl --http 2 --loop uvloop --workers {WORKERS} --host 127.0.0.1".split()
     handlers = [sys.executable, "-m", *serve, "--port", str(served), "benchmarks.peers._restate:app"]
-    # The server ends first: granian waits for the connections that the server keeps.
+    # granian waits for ever for connections that the server keeps, and its processes hold nothing.
     with (
-        running(*handlers, log=folder / "handlers.log") as one,
-        running(*server, log=folder / "server.log") as two,
+        running(*handlers, log=folder / "handlers.log", ending=signal.SIGKILL) as one,
+        running(*server, log=folder / "server.log", ending=signal.SIGTERM) as two,
     ):
         ask(f"http://127.0.0.1:{admin}/deployments", {"uri": f"http://127.0.0.1:{served}"})
         result = asyncio.run(measure(ingress, threads, concurrency, one, two))
         steps = recorded(admin) - WARM * STEPS
     result["bytes"] = on_disk(data)
-    finish(result, steps, settings, "restate-sdk", "granian")
+    finish(result, steps, f"{synced(server)}; {how}")
 
 
 if __name__ == "__main__":

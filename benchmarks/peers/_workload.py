@@ -10,7 +10,6 @@ import json
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +75,6 @@ def arguments() -> tuple[Path, int, int]:
     return Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 
 
-def finish(result: dict[str, Any], steps: int, settings: str, *packages: str) -> None:
+def finish(result: dict[str, Any], steps: int, settings: str) -> None:
     """Print the result as the one line that the comparison reads."""
-    versions = ", ".join(f"{name} {version(name)}" for name in packages)
-    print(json.dumps({**result, "steps": steps, "settings": settings, "versions": versions}), flush=True)
+    print(json.dumps({**result, "steps": steps, "settings": settings}), flush=True)
