@@ -9,8 +9,8 @@ history, everything durable.
 The three take turns, and the other two write the very rows that perdure wrote: raw SQLite in batches as
 large as the concurrency, the loop in those that come about. Figures are medians of the runs, ratios medians
 of the runs' ratios, since shared machines drift. One at a time, raw SQLite is one commit a step; a thread's
-p50 stands there beside the time of ten such commits. fsyncs are counted with strace, in a run of their own,
-where it is installed.
+p50 stands there beside the time of ten such commits, and a second row has its commits in the loop's thread.
+fsyncs are counted with strace, in a run of their own, where it is installed.
 
 Then other workloads: an effect in every step, reads, random threads of a large store, a thread whose data
 grows, and the disk that a transition takes. Then a long-lived process: threads that a killed one left,
@@ -51,8 +51,8 @@ def run(module: str, *arguments: object, trace: Path | None = None) -> dict[str,
     return result
 
 
-def compare(concurrency: int, runs: int) -> dict[str, Any]:
-    """Medians for one concurrency."""
+def compare(concurrency: int, runs: int, *options: str) -> dict[str, Any]:
+    """Medians for one concurrency, and a store with these options in its URL."""
     threads = THREADS.get(concurrency, 10 * concurrency)
     steps = threads * TRANSITIONS
     ours: list[dict[str, Any]] = []
@@ -61,13 +61,14 @@ def compare(concurrency: int, runs: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         for number in range(runs):
             path, copy = Path(folder, f"ours-{number}.db"), Path(folder, f"raw-{number}.db")
-            ours.append(run("benchmarks._ours", path, threads, concurrency))
+            ours.append(run("benchmarks._ours", path, threads, concurrency, *options))
             raw.append(run("benchmarks._raw", path, copy, concurrency))
             group.append(run("benchmarks._group", path, Path(folder, f"group-{number}.db"), concurrency))
-        syncs = _syncs(Path(folder), threads, concurrency) if shutil.which("strace") else None
+        syncs = _syncs(Path(folder), threads, concurrency, *options) if shutil.which("strace") else None
     return {
         "measure": "transitions",
         "concurrency": concurrency,
+        "options": "".join(options),
         "transitions_per_second": steps / median(r["seconds"] for r in ours),
         "raw_per_second": steps / median(r["seconds"] for r in raw),
         "ratio": _ratio(raw, "seconds", ours, "seconds"),
@@ -88,9 +89,9 @@ def _ratio(some: list[dict[str, Any]], name: str, others: list[dict[str, Any]], 
     return median(ratios)
 
 
-def _syncs(folder: Path, threads: int, concurrency: int) -> int:
+def _syncs(folder: Path, threads: int, concurrency: int, *options: str) -> int:
     counted = folder / "strace"
-    run("benchmarks._ours", folder / "traced.db", threads, concurrency, trace=counted)
+    run("benchmarks._ours", folder / "traced.db", threads, concurrency, *options, trace=counted)
     calls = re.findall(r"^\s*\S+\s+\S+\s+\S+\s+(\d+)\s+(?:\d+\s+)?f(?:data)?sync", counted.read_text(), re.M)
     return sum(map(int, calls))
 
@@ -158,6 +159,8 @@ def main() -> None:
     if asked.check:
         sys.exit(check())
     rows = [compare(concurrency, asked.runs) for concurrency in asked.concurrency]
+    if 1 in asked.concurrency:
+        rows.insert(asked.concurrency.index(1) + 1, compare(1, asked.runs, "?commit=inline"))
     if rows:
         show(rows)
     rows += show_measures("other workloads", OTHER_WORKLOADS, asked)

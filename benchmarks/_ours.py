@@ -85,17 +85,17 @@ async def run_threads(
 
 
 async def measure(
-    path: str, threads: int, concurrency: int, machine: type[Machine[Page]] = Ten
+    path: str, threads: int, concurrency: int, machine: type[Machine[Page]] = Ten, options: str = ""
 ) -> dict[str, Any]:
-    """Run the threads on a SQLite file."""
-    async with runtime_of(machine, f"sqlite:///{path}", concurrency) as runtime:
+    """Run the threads on a SQLite file; ``options`` are those of its URL."""
+    async with runtime_of(machine, f"sqlite:///{path}{options}", concurrency) as runtime:
         return await run_threads(runtime, machine, threads, concurrency)
 
 
 def main() -> None:
     path, threads, concurrency = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     spare_collector()  # as `perdure serve` does
-    result = asyncio.run(measure(path, threads, concurrency))
+    result = asyncio.run(measure(path, threads, concurrency, options="".join(sys.argv[4:])))
     result["bytes"] = os.path.getsize(path)
     sys.stdout.write(json.dumps(result) + "\n")
 

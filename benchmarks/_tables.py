@@ -45,7 +45,7 @@ def show(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         syncs = row["fsyncs_per_transition"]
         table.add_row(
-            f"{row['concurrency']}",
+            f"{row['concurrency']}{row['options']}",
             f"{row['transitions_per_second']:,.0f}",
             f"{row['raw_per_second']:,.0f}",
             f"{row['ratio']:.2f}",
