@@ -14,7 +14,7 @@ import attrs
 import msgspec
 
 from perdure.machines import Definition, NotStorable, Unreadable
-from perdure.stores import MAX_ID, MAX_WORKSPACE, Address, Store, check_name, open_store
+from perdure.stores import MAX_ID, MAX_WORKSPACE, Address, SQLiteStore, Store, check_name, open_store
 
 from ._errors import PerdureError
 from ._runtime import Runtime
@@ -95,9 +95,8 @@ def store_at(url: str | None, runtime: Runtime[Any] | None = None, *, read_only:
     if not isinstance(given, str):
         return given
     store = open_store(given, read_only=read_only)
-    path = given.partition(":///")[2] if given.lower().startswith("sqlite:") else ""
-    if path and not Path(path).exists():
-        raise BadInput(f"there is no store at {path!r}: name it with --store, or start a thread first")
+    if isinstance(store, SQLiteStore) and not Path(store.path).exists():
+        raise BadInput(f"there is no store at {store.path!r}: name it with --store, or start a thread first")
     return store
 
 

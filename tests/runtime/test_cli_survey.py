@@ -294,6 +294,7 @@ def test_doctor_names_dead_workers_that_hold_threads(cli: Perdure) -> None:
     ("options", "check", "expected"),
     [
         (["--store", "sqlite:///none.db"], "store", "there is no store at 'none.db'"),
+        (["--store", "sqlite:///none.db?commit=inline"], "store", "there is no store at 'none.db'"),
         (["--store", "nope://me:p@ss%5E?]@host/db"], "store", "no store is known for nope://"),
         (["--store", "sqlite:///broken.db"], "store", "broken.db"),
         (["--artifacts", "nope://me:p@ss%5E?]@host/b"], "artifacts", ""),
