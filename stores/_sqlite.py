@@ -53,11 +53,11 @@ class SQLiteStore:
     """Threads, memory and records in the SQLite file at ``path``, which is created where it is missing.
 
     Every answer to a write is given after the disk has it. Writes that arrive together share a transaction.
-    The file must lie on a local disk: ``BadStoreURL`` where it lies on a network file system, or where it
-    can neither be opened nor created; ``StoreUnreadable`` where it is no perdure store, is damaged, or was
-    written by a newer perdure. ``clock`` gives microseconds since the epoch, UTC; a thread of the store
-    calls it. ``read_only``: nothing is created, migrated or written; ``StoreUnreadable`` where the file is
-    an older perdure's, and ``StoreUnavailable`` from whatever would write. ``inline``: a step's commit that
+    The file must lie on a local disk: ``BadStoreURL`` where it lies on a network file system, or where it can
+    neither be opened nor created; ``StoreUnreadable`` where it is no perdure store, is damaged, or was
+    written by a newer perdure. ``clock`` gives microseconds since the epoch, UTC; whichever thread writes
+    calls it. ``read_only``: nothing is created, migrated or written; ``StoreUnreadable`` where the file is an
+    older perdure's, and ``StoreUnavailable`` from whatever would write. ``inline``: a step's commit that
     comes alone is written in the event loop's own thread, which then stands still for as long as the disk
     takes, and not handed to another thread and back: for few threads at a time on a fast disk, where it saves
     about a third of a step's time.

@@ -78,7 +78,7 @@ class Occupied(Exception):
 
 
 class Batches:
-    """Runs batches on one connection, in the thread that owns it."""
+    """Runs batches on one connection, one at a time, whichever thread asks."""
 
     def __init__(self, db: sqlite3.Connection, path: str, clock: Callable[[], Micros]) -> None:
         self._tx = Transaction(db)
