@@ -15,42 +15,28 @@ import sqlite3
 import sys
 from typing import Any
 
-from benchmarks._ours import Page, body_of, measure
-from perdure import Fire, Machine, State, Step
+from benchmarks._ours import Page, Writes, body_of, measure
+from perdure import Fire, Machine, Step
 from perdure.runtime._garbage import spare_collector
 
 STEPS = 100
 CONCURRENCY = 100
 
 
-class Whole(Machine[Page], version=1):
+class Whole(Writes, version=1):
     """Each transition changes everything."""
 
-    writing = State(initial=True)
-    done = State(final=True)
-
-    again = writing.to(writing)
-    finished = writing.to(done)
-
-    @writing.handler
+    @Writes.writing.handler
     async def write(self, data: Page, step: Step) -> Fire:
-        fire = self.finished if data.number == STEPS - 1 else self.again
-        return fire(number=data.number + 1, body=body_of(data.number))
+        return self.page(data.number + 1, body_of(data.number), last=STEPS)
 
 
-class Part(Machine[Page], version=1):
+class Part(Writes, version=1):
     """The first transition writes the kilobyte, each further one changes the number beside it."""
 
-    writing = State(initial=True)
-    done = State(final=True)
-
-    again = writing.to(writing)
-    finished = writing.to(done)
-
-    @writing.handler
+    @Writes.writing.handler
     async def write(self, data: Page, step: Step) -> Fire:
-        fire = self.finished if data.number == STEPS - 1 else self.again
-        return fire(number=data.number + 1, body=data.body or body_of(0))
+        return self.page(data.number + 1, data.body or body_of(0), last=STEPS)
 
 
 def file_size(path: str, machine: type[Machine[Page]], threads: int) -> int:

@@ -11,8 +11,8 @@ import sqlite3
 import sys
 from typing import Any
 
-from benchmarks._ours import TRANSITIONS, Page, body_of, measure
-from perdure import Call, Fire, Machine, State, Step, effect
+from benchmarks._ours import TRANSITIONS, Page, Writes, body_of, measure
+from perdure import Call, Fire, Step, effect
 from perdure.runtime._garbage import spare_collector
 
 CONCURRENCY = 100
@@ -24,20 +24,13 @@ async def send(call: Call, number: int) -> int:
     return number
 
 
-class Sending(Machine[Page], version=1, calls=[send]):
+class Sending(Writes, version=1, calls=[send]):
     """Ten transitions, each after an effect."""
 
-    writing = State(initial=True)
-    done = State(final=True)
-
-    again = writing.to(writing)
-    finished = writing.to(done)
-
-    @writing.handler
+    @Writes.writing.handler
     async def write(self, data: Page, step: Step) -> Fire:
         number = await step.call(send, data.number)
-        fire = self.finished if number == TRANSITIONS - 1 else self.again
-        return fire(number=number + 1, body=body_of(number))
+        return self.page(number + 1, body_of(number))
 
 
 def commits_per_step(path: str) -> float:

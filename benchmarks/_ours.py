@@ -32,8 +32,8 @@ def body_of(number: int) -> str:
     return chr(ord("a") + number % 26) * BODY
 
 
-class Ten(Machine[Page], version=1):
-    """Ten transitions."""
+class Writes(Machine[Page], abstract=True):
+    """Goes on writing pages until one is the last."""
 
     writing = State(initial=True)
     done = State(final=True)
@@ -41,10 +41,18 @@ class Ten(Machine[Page], version=1):
     again = writing.to(writing)
     finished = writing.to(done)
 
-    @writing.handler
+    def page(self, number: int, body: str, *, last: int = TRANSITIONS) -> Fire:
+        """The transition that writes this page."""
+        fire = self.finished if number == last else self.again
+        return fire(number=number, body=body)
+
+
+class Ten(Writes, version=1):
+    """Ten transitions."""
+
+    @Writes.writing.handler
     async def write(self, data: Page, step: Step) -> Fire:
-        fire = self.finished if data.number == TRANSITIONS - 1 else self.again
-        return fire(number=data.number + 1, body=body_of(data.number))
+        return self.page(data.number + 1, body_of(data.number))
 
 
 def runtime_of(machine: type[Machine[Any]], store: str, concurrency: int) -> Runtime[None]:

@@ -14,8 +14,8 @@ import sys
 from typing import Any
 
 from benchmarks._effects import CONCURRENCY, commits_per_step
-from benchmarks._ours import TRANSITIONS, Page, body_of, measure
-from perdure import Call, Fire, Machine, State, Step, read
+from benchmarks._ours import TRANSITIONS, Page, Writes, body_of, measure
+from perdure import Call, Fire, Machine, Step, read
 from perdure.runtime._garbage import spare_collector
 
 TURNS = 20
@@ -35,55 +35,34 @@ async def draft(call: Call, number: int) -> int:
     return number
 
 
-class Reading(Machine[Page], version=1, calls=[look]):
+class Reading(Writes, version=1, calls=[look]):
     """Two plain reads a step."""
 
-    writing = State(initial=True)
-    done = State(final=True)
-
-    again = writing.to(writing)
-    finished = writing.to(done)
-
-    @writing.handler
+    @Writes.writing.handler
     async def write(self, data: Page, step: Step) -> Fire:
         number = await step.call(look, data.number)
         await step.call(look, number + 1)
-        fire = self.finished if number == TRANSITIONS - 1 else self.again
-        return fire(number=number + 1, body=body_of(number))
+        return self.page(number + 1, body_of(number))
 
 
-class Keeping(Machine[Page], version=1, calls=[draft]):
+class Keeping(Writes, version=1, calls=[draft]):
     """A kept read a step; the handler has more to do when its answer is there."""
 
-    writing = State(initial=True)
-    done = State(final=True)
-
-    again = writing.to(writing)
-    finished = writing.to(done)
-
-    @writing.handler
+    @Writes.writing.handler
     async def write(self, data: Page, step: Step) -> Fire:
         number = await step.call(draft, data.number)
         for _ in range(TURNS):
             await asyncio.sleep(0)
-        fire = self.finished if number == TRANSITIONS - 1 else self.again
-        return fire(number=number + 1, body=body_of(number))
+        return self.page(number + 1, body_of(number))
 
 
-class Returning(Machine[Page], version=1, calls=[draft]):
+class Returning(Writes, version=1, calls=[draft]):
     """A kept read a step, with which the handler returns."""
 
-    writing = State(initial=True)
-    done = State(final=True)
-
-    again = writing.to(writing)
-    finished = writing.to(done)
-
-    @writing.handler
+    @Writes.writing.handler
     async def write(self, data: Page, step: Step) -> Fire:
         number = await step.call(draft, data.number)
-        fire = self.finished if number == TRANSITIONS - 1 else self.again
-        return fire(number=number + 1, body=body_of(number))
+        return self.page(number + 1, body_of(number))
 
 
 WAYS: dict[str, type[Machine[Page]]] = {"plain": Reading, "kept": Keeping, "kept_last": Returning}
