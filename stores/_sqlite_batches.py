@@ -14,7 +14,7 @@ from attrs import frozen
 from ._errors import OutcomeUnknown, StoreError, StoreUnavailable, TooLarge
 from ._outside import Expire, Remember
 from ._records import ArtifactRow, ClaimRequest, Commit, Micros, Release, Signal, Start
-from ._sqlite_claims import answer_nothing, claim
+from ._sqlite_claims import claim
 from ._sqlite_commits import Transaction, Unfit, is_plain, land_alone, land_together
 from ._sqlite_files import explain, is_busy
 from ._sqlite_outside import expire, remember
@@ -90,10 +90,6 @@ class Batches:
     def run(self, writes: Sequence[Write]) -> Sequence[Answer]:
         """Land a batch durably and answer each of its writes, in order."""
         try:
-            if all(type(write) is ClaimRequest for write in writes):
-                nothing = self._patiently(lambda: self._look(cast("Sequence[ClaimRequest]", writes)))
-                if nothing is not None:
-                    return nothing
             try:
                 return self._transact(self._together, writes)
             except (Unfit, sqlite3.Error, *ONE_WRITE):
@@ -111,30 +107,30 @@ class Batches:
         finally:
             self._waits = True
 
-    def _look(self, requests: Sequence[ClaimRequest]) -> Sequence[Answer] | None:
-        """Answers without a write lock, where no request finds anything to claim."""
-        self._begin("BEGIN")
-        try:
-            answers = [answer_nothing(self._tx, request) for request in requests]
-        finally:
-            self._db.execute("ROLLBACK")
-        return None if None in answers else answers
-
     def _transact(
         self, apply: Callable[[Sequence[Write]], Sequence[Answer]], writes: Sequence[Write]
     ) -> Sequence[Answer]:
-        self._patiently(lambda: self._begin("BEGIN IMMEDIATE"))
+        if all(type(write) is ClaimRequest for write in writes):
+            # Most find nothing, and are to leave other processes the file: they take it when they write.
+            try:
+                return self._land("BEGIN", apply, writes)
+            except sqlite3.OperationalError as error:
+                if not is_busy(error):
+                    raise
+        return self._patiently(lambda: self._land("BEGIN IMMEDIATE", apply, writes))
+
+    def _land(
+        self, begin: str, apply: Callable[[Sequence[Write]], Sequence[Answer]], writes: Sequence[Write]
+    ) -> Sequence[Answer]:
+        self._db.execute(begin)
         try:
+            self._tx.now = self._clock()
             answers = apply(writes)
         except BaseException:
             self._roll_back()
             raise
         self._finish()
         return answers
-
-    def _begin(self, statement: str) -> None:
-        self._db.execute(statement)
-        self._tx.now = self._clock()
 
     def _finish(self) -> None:
         """Commit: when this returns, the disk has the batch."""

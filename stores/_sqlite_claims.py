@@ -118,16 +118,6 @@ def claim(tx: Transaction, request: ClaimRequest) -> Claimed:
     found = look(tx, request)
     claims = _take(tx, request, found) if found.numbers else ()
     tx.turn.update(found.turn)
-    return _answer(tx, request, found, claims)
-
-
-def answer_nothing(tx: Transaction, request: ClaimRequest) -> Claimed | None:
-    """The answer where there is nothing to claim; None where there is something. Reads only."""
-    found = look(tx, request)
-    return None if found.numbers else _answer(tx, request, found, ())
-
-
-def _answer(tx: Transaction, request: ClaimRequest, found: Found, claims: tuple[Claim, ...]) -> Claimed:
     wake = find_next_wake(tx, request, found) if request.only is None else None
     return Claimed(claims=claims, now=tx.now, next_wake=wake, suspects=found.suspects, late=found.late_left)
 

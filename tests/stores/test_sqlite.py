@@ -351,6 +351,27 @@ async def test_a_claim_that_finds_nothing_only_reads(tmp_path: Path) -> None:
         other.close()
 
 
+async def test_a_claim_looks_again_where_another_process_wrote_since_it_looked(
+    tmp_path: Path, driver: Driver
+) -> None:
+    async with store_at(tmp_path) as store:
+        await store.beat(worker_of("w1"))
+        await store.beat(worker_of("w2"))
+        await store.start(start_of("t0", owner=None))
+
+        def taken_meanwhile(real: sqlite3.Connection) -> object:
+            other = sqlite3.connect(tmp_path / "perdure.db", isolation_level=None)
+            other.execute("UPDATE standing SET owner = 'w1', epoch = epoch + 1")
+            other.close()
+            return real.execute("UPDATE standing SET n = n")  # what begins to write now is out of date
+
+        driver.at["UPDATE standing SET owner"] = taken_meanwhile
+        claimed = await store.claim(request_of("w2"))
+        assert driver.at == {}
+        assert claimed.claims == ()
+        assert (await thread_at(store, "t0")).owner == "w1"
+
+
 async def test_a_reader_that_pauses_keeps_no_writer_waiting(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         thread = await started(store)

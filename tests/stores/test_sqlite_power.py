@@ -242,15 +242,15 @@ async def test_a_disk_that_is_not_waited_for_loses_answers(
 
 def answer_before_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant: a batch is committed when the next one begins."""
-    begin = Batches._begin
+    land = Batches._land
 
-    def commit_late(self: Batches, statement: str) -> None:
+    def commit_late(self: Batches, *given: Any) -> Any:
         self._roll_back = lambda: None  # type: ignore[method-assign]
         if self._db.in_transaction:
             self._db.execute("COMMIT")
-        begin(self, statement)
+        return land(self, *given)
 
-    monkeypatch.setattr(Batches, "_begin", commit_late)
+    monkeypatch.setattr(Batches, "_land", commit_late)
     monkeypatch.setattr(Batches, "_finish", lambda self: None)
 
 
