@@ -39,9 +39,11 @@ from ._records import (
     Started,
 )
 from ._shares import check_share
-from ._sqlite_batches import PATIENCE, Beat, Releases
+from ._sql_pages import plan
+from ._sql_requests import Beat, Releases
+from ._sqlite_batches import PATIENCE
+from ._sqlite_commits import SQLITE
 from ._sqlite_files import connect, explain, find_place, is_busy
-from ._sqlite_pages import plan
 from ._sqlite_schema import examine, prepare
 from ._sqlite_writer import Writer
 from ._workers import DefinitionRow, Share, Shared, WorkerRow
@@ -152,7 +154,7 @@ class SQLiteStore:
             raise ValueError(f"a page of {limit} rows was asked for: limit must be at least 1")
         if self._reads is None:
             raise StoreUnavailable(f"the store {self._path} is not open: use it inside `async with`")
-        planned = plan(query)
+        planned = plan(query, SQLITE)
         statement, values = planned.statement(after, limit)
         try:
             rows = await self._reads.execute_fetchall(statement, values)

@@ -9,53 +9,32 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, TypeVar, cast
 
-from attrs import frozen
-
 from ._errors import OutcomeUnknown, StoreError, StoreUnavailable, TooLarge
 from ._outside import Expire, Remember
-from ._records import ArtifactRow, ClaimRequest, Commit, Micros, Release, Signal, Start
+from ._records import ArtifactRow, ClaimRequest, Commit, Micros, Signal, Start
+from ._sql_outside import expire, remember
+from ._sql_requests import Answer, Beat, Releases, Write
+from ._sql_shares import share
+from ._sql_writes import beat, deliver, release, upload
 from ._sqlite_claims import claim
-from ._sqlite_commits import Transaction, Unfit, is_plain, land_alone, land_together
+from ._sqlite_commits import SQLITE, Transaction, Unfit, is_plain, land_alone, land_together, start_thread
 from ._sqlite_files import explain, is_busy
-from ._sqlite_outside import expire, remember
-from ._sqlite_shares import share
-from ._sqlite_writes import beat, deliver, release, start, upload
-from ._workers import DefinitionRow, Share, WorkerRow
+from ._workers import Share
 
 T = TypeVar("T")
 
 
-@frozen
-class Releases:
-    """Several releases, given in one call."""
-
-    releases: Sequence[Release]
-
-
-@frozen
-class Beat:
-    """A worker's row, and what it can run."""
-
-    worker: WorkerRow
-    definitions: Sequence[DefinitionRow]
-
-
-Write = Commit | Start | Signal | Releases | ClaimRequest | Beat | Share | ArtifactRow | Remember | Expire
-
-Answer = Any
-"""What a write's call returns, or the exception that it raises."""
-
 APPLY: dict[type[Any], Callable[[Transaction, Any], Answer]] = {
     Commit: land_alone,
-    Start: start,
-    Signal: deliver,
-    Releases: lambda tx, given: release(tx, given.releases),
+    Start: start_thread,
+    Signal: lambda tx, signal: tx.take(deliver(signal, tx.now)),
+    Releases: lambda tx, given: tx.take(release(given.releases, tx.now)),
     ClaimRequest: claim,
-    Beat: lambda tx, given: beat(tx, given.worker, given.definitions),
-    Share: share,
-    ArtifactRow: upload,
-    Remember: remember,
-    Expire: expire,
+    Beat: lambda tx, given: tx.take(beat(given.worker, given.definitions, tx.now)),
+    Share: lambda tx, request: tx.take(share(request, tx.now)),
+    ArtifactRow: lambda tx, artifact: tx.take(upload(artifact)),
+    Remember: lambda tx, write: tx.take(remember(write, tx.now)),
+    Expire: lambda tx, request: tx.take(expire(request, SQLITE)),
 }
 
 PATIENCE = 60.0

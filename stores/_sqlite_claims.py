@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import itemgetter
-from typing import TypeVar
+from collections.abc import Iterable, Mapping
 
-from attrs import field, frozen
-
-from ._records import Claim, Claimed, ClaimRequest, InboxRow, ItemsRow, LogRow, Micros
+from ._records import Claim, Claimed, ClaimRequest, Micros
 from ._shares import without_full
-from ._sqlite_commits import Transaction
-from ._sqlite_fair import choose, sources
-from ._sqlite_rows import (
-    INBOX,
-    ITEMS,
-    LOG,
-    STATUS_CODES,
-    THREAD,
-    THREADS,
-    Row,
-    read_inbox,
-    read_items,
-    read_log,
-    read_thread,
-)
-from ._sqlite_writes import INBOX_LIMIT
-
-T = TypeVar("T")
+from ._sql_claims import Found, load
+from ._sql_fair import choose, sources
+from ._sql_rows import STATUS_CODES
+from ._sql_steps import Row
+from ._sqlite_commits import SQLITE, Transaction
+from ._sqlite_fair import Index
 
 # Steps from one owner to the next through the index, so that a worker's many threads cost one step.
 OWNERS = """WITH RECURSIVE owners (id) AS (
@@ -55,37 +39,6 @@ ONLY = """SELECT s.id, s.owner, s.crashes FROM thread t JOIN standing s ON s.id 
 CHOSEN = """SELECT id, owner, status, crashes, wake, epoch FROM standing
     WHERE id IN (SELECT value FROM json_each(?))"""
 TAKE = "UPDATE standing SET owner = ?, status = 0, epoch = epoch + 1, crashes = ? WHERE id = ?"
-THREADS_OF = f"SELECT s.id, {THREAD} FROM json_each(?) j CROSS JOIN {THREADS} WHERE s.id = j.value"
-LOG_OF = f"""SELECT l.thread, {LOG} FROM json_each(?) j CROSS JOIN standing s ON s.id = j.value
-    CROSS JOIN log l ON l.thread = s.id AND l.n >= s.base
-    WHERE l.kind IN (0, 1) OR l.seq = s.seq"""
-# A base is a checkpoint, where a visit begins; only where it is another row do rows of the visit lie before.
-EARLIER_OF = f"""SELECT l.thread, {LOG} FROM json_each(?) j CROSS JOIN standing s ON s.id = j.value
-    CROSS JOIN log b ON b.thread = s.id AND b.n = s.base AND b.seq = s.seq AND b.kind NOT IN (0, 1)
-    CROSS JOIN log l ON l.thread = s.id AND l.n < s.base WHERE l.seq = s.seq"""
-ITEMS_OF = f"""SELECT i.thread, {ITEMS} FROM json_each(?) j CROSS JOIN standing s ON s.id = j.value
-    CROSS JOIN items i ON i.thread = s.id AND i.n >= s.items"""
-# The first entry beyond the limit is found by the index, so a long inbox costs no more than a short one.
-INBOX_OF = f"""SELECT i.thread, {INBOX} FROM json_each(?) j CROSS JOIN inbox i ON i.thread = j.value
-    WHERE i.consumed IS NULL AND i.number < ifnull((
-        SELECT x.number FROM inbox x WHERE x.thread = j.value AND x.consumed IS NULL
-        ORDER BY x.number LIMIT 1 OFFSET {INBOX_LIMIT}), 9223372036854775807)"""
-
-
-@frozen(kw_only=True)
-class Found:
-    """Threads that may be claimed, and what was learnt on the way."""
-
-    numbers: Sequence[int]
-    suspects: bool
-    orderly: Mapping[str, bool]
-    """Owners that are dead, each with whether it ended in good order."""
-    full: frozenset[str] = frozenset()
-    """Machines of which no more may be owned."""
-    late_left: bool = False
-    """Late ones were left aside."""
-    turn: Mapping[str, str] = field(factory=dict[str, str])
-    """At which workspaces the next claim goes on, if this one takes what was found."""
 
 
 def look(tx: Transaction, request: ClaimRequest) -> Found:
@@ -99,7 +52,7 @@ def look(tx: Transaction, request: ClaimRequest) -> Found:
         full = _full(room)
         return Found(numbers=suspects[:1], suspects=len(suspects) > 1, orderly=orderly, full=full)
     ways = sources(tuple(orderly), request)
-    choice = choose(tx.db, request, ways, room, tx.turn, tx.now)
+    choice = Index(tx.db, request, tx.now).choose(choose(request, ways, room, tx.turn))
     return Found(
         numbers=choice.numbers,
         suspects=bool(suspects),
@@ -183,49 +136,7 @@ def _take(tx: Transaction, request: ClaimRequest, found: Found) -> tuple[Claim, 
         changes.append((request.worker, crashes + int(crashed), number))
         tx.note(number, epoch + 1, steady=not crashes and not crashed and wake is None)
     tx.db.executemany(TAKE, changes)
-    return _load(tx, found.numbers, chosen, taken_from)
-
-
-def _load(
-    tx: Transaction, numbers: Sequence[int], chosen: str, taken_from: Mapping[int, str | None]
-) -> tuple[Claim, ...]:
-    damaged: set[int] = set()
-    threads = _read(tx, THREADS_OF, chosen, 0, read_thread, damaged)
-    earlier: dict[int, list[LogRow]] = _read(tx, EARLIER_OF, chosen, 2, read_log, damaged)
-    logs: dict[int, list[LogRow]] = _read(tx, LOG_OF, chosen, 2, read_log, damaged)
-    items: dict[int, list[ItemsRow]] = _read(tx, ITEMS_OF, chosen, 1, read_items, damaged)
-    inboxes: dict[int, list[InboxRow]] = _read(tx, INBOX_OF, chosen, 1, read_inbox, damaged)
-    claims: list[Claim] = []
-    for number in numbers:
-        if number not in threads or number in damaged:
-            continue  # rows that no store wrote, or none where one must be: the other threads go on
-        thread = threads[number][0]
-        tx.learn(thread.address, thread.incarnation, number)
-        claims.append(
-            Claim(
-                thread=thread,
-                log=(*earlier.get(number, ()), *logs.get(number, ())),
-                items=tuple(items.get(number, ())),
-                inbox=tuple(inboxes.get(number, ())),
-                taken_from=taken_from[number],
-            )
-        )
-    return tuple(claims)
-
-
-def _read(
-    tx: Transaction,
-    statement: str,
-    chosen: str,
-    position: int,
-    read: Callable[[Row], T],
-    damaged: set[int],
-) -> dict[int, list[T]]:
-    """Rows by thread, each thread's ordered by one column. To sort them here spares SQLite copying them."""
-    rows: dict[int, list[T]] = {}
-    for row in sorted(tx.db.execute(statement, (chosen,)), key=itemgetter(0, position)):
-        try:
-            rows.setdefault(row[0], []).append(read(row[1:]))
-        except (LookupError, TypeError, ValueError):
-            damaged.add(row[0])
-    return rows
+    claims = tx.take(load(found.numbers, chosen, taken_from, SQLITE))
+    for number, claim in claims.items():
+        tx.learn(claim.thread.address, claim.thread.incarnation, number)
+    return tuple(claims.values())

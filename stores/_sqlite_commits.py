@@ -4,27 +4,37 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TypeVar
 
 from attrs import define, field
 
-from ._errors import KeyTaken, MemoryMoved, StaleClaim
-from ._records import SCHEMA, Address, Commit, KeyWrite, MemoryRow, Micros, Standing, Start
-from ._sqlite_rows import (
-    ARTIFACT,
-    KEY,
-    MEMORY,
-    MESSAGE,
-    STATUS_CODES,
-    Row,
-    artifact_values,
-    log_values,
-    read_key,
-    read_memory,
+from ._records import SCHEMA, Address, Commit, Micros, Standing, Start, Started
+from ._sql_commits import (
+    FIND_STANDING,
+    INSERT_ARTIFACT,
+    INSERT_ITEMS,
+    INSERT_LOG,
+    judge,
+    wake_values,
+    write_outside,
 )
+from ._sql_rows import STATUS_CODES, artifact_values, log_values
+from ._sql_steps import Dialect, Row, Steps
+from ._sql_writes import start
+
+T = TypeVar("T")
 
 KNOWN_THREADS = 100_000
 """So many threads' numbers are remembered, some 300 bytes each."""
+
+SQLITE = Dialect(
+    join="CROSS JOIN",
+    index="INDEXED BY {}",
+    numbers="json_each(?) j",
+    derived="id IN (SELECT artifact FROM derivation WHERE workspace = ? AND source = ?)",
+    row="rowid",
+    lock="",
+)
 
 FENCE = "WHERE id = ? AND incarnation = ? AND epoch = ? AND n = ? AND owner IS NOT NULL"
 
@@ -36,29 +46,12 @@ GO_ON = f"""UPDATE standing SET {STANDING} {FENCE} AND status = 0 AND crashes = 
 
 SETTLE = f"""UPDATE standing SET {STANDING}, crashes = 0, status = ?,
     owner = iif(?, NULL, owner), since = iif(?, ?, since),
-    wake = CASE WHEN ? AND inbox > ? THEN min(ifnull(?, ?), ?) ELSE ? END {FENCE}"""
+    wake = CASE WHEN inbox > ? THEN ? ELSE ? END {FENCE}"""
 
-INSERT_LOG = """INSERT INTO log (thread, n, seq, epoch, kind, at, head, salt, payload, schema)
-    VALUES (?,?,?,?,?,?,?,?,?,?)"""
-INSERT_ITEMS = "INSERT INTO items (thread, n, payload, schema) VALUES (?,?,?,?)"
 CONSUME = "UPDATE inbox SET consumed = ? WHERE thread = ? AND number = ?"
-INSERT_ARTIFACT = f"INSERT OR IGNORE INTO artifact ({ARTIFACT}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)"
 DROP_ARTIFACT = "DELETE FROM artifact WHERE workspace = ? AND id = ? AND incarnation = ?"
 INSERT_OUTBOX = """INSERT INTO outbox (thread, seq, n, workspace, thread_id, kind, payload, schema)
     VALUES (?,?,?,?,?,?,?,?)"""
-INSERT_MESSAGE = f"""INSERT INTO message ({MESSAGE})
-    SELECT ?, ?, ifnull(max(number), 0) + 1, ?, ?, ?, ?, ?, ? FROM message
-    WHERE workspace = ? AND session = ?"""
-NEWEST_MEMORY = (
-    f"SELECT {MEMORY} FROM memory WHERE workspace = ? AND namespace = ? AND key = ? AND newest = 1"
-)
-OLD_MEMORY = "UPDATE memory SET newest = 0 WHERE workspace = ? AND namespace = ? AND key = ? AND newest = 1"
-INSERT_MEMORY = f"INSERT INTO memory ({MEMORY}, newest) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,1)"
-FIND_KEY = f"SELECT {KEY} FROM effect_key WHERE workspace = ? AND effect = ? AND key = ?"
-INSERT_KEY = f"INSERT INTO effect_key ({KEY}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)"
-THIS_KEY = "WHERE workspace = ? AND effect = ? AND key = ? AND incarnation = ? AND seq = ?"
-FIND_STANDING = """SELECT s.id, s.incarnation, s.epoch, s.n, s.owner
-    FROM thread t JOIN standing s ON s.id = t.id WHERE t.workspace = ? AND t.thread_id = ?"""
 
 
 class Unfit(Exception):
@@ -79,6 +72,16 @@ class Transaction:
 
     turn: dict[str, str] = field(factory=dict[str, str])
     """At which workspace a claim goes on that cannot serve all of them at once."""
+
+    def take(self, steps: Steps[T]) -> T:
+        """Run work to its end, and answer what it does."""
+        try:
+            ask = next(steps)
+            while True:
+                ask = steps.send(self.db.execute(*ask).fetchall())
+        except StopIteration as done:
+            answer: T = done.value
+            return answer
 
     def learn(self, address: Address, incarnation: bytes, number: int) -> None:
         if len(self.numbers) >= KNOWN_THREADS:
@@ -123,17 +126,24 @@ def land_together(tx: Transaction, commits: Sequence[Commit]) -> None:
 
 def land_alone(tx: Transaction, commit: Commit) -> None:
     """Judge one commit, then land it. What it is refused for is raised before anything is written."""
-    number = _judge(tx, commit)
+    number = tx.take(judge(commit))
     if number is None:
         return
+    tx.learn(commit.address, commit.incarnation, number)
     _update_all(tx, SETTLE, [_settle_values(number, commit, tx.now)])
     tx.note(number, commit.epoch, steady=_goes_on(commit))
     tx.db.execute(INSERT_LOG, log_values(number, commit.log))
     _write_parts(tx, [number], [commit])
-    write_messages(tx, commit)
-    for key in commit.keys:
-        _write_key(tx, commit, key)
-    _write_memory(tx, commit)
+    tx.take(write_outside(commit))
+
+
+def start_thread(tx: Transaction, given: Start) -> Started:
+    started, number = tx.take(start(given, tx.now))
+    if number is not None:
+        tx.learn(given.address, given.incarnation, number)
+        running = given.standing.status == "running" and given.standing.wake is None
+        tx.note(number, 1, steady=running and given.owner is not None)
+    return started
 
 
 def _number(tx: Transaction, commit: Commit) -> int:
@@ -188,11 +198,6 @@ def _settle_values(number: int, commit: Commit, now: Micros) -> Row:
     )
 
 
-def wake_values(status: str, inbox_seen: int, wake: Micros | None, now: Micros) -> Row:
-    """The values of a statement's ``wake``: a waiting thread with unseen entries is due at once."""
-    return status == "waiting", inbox_seen, wake, now, now, wake
-
-
 def _write_parts(tx: Transaction, numbers: Sequence[int], commits: Sequence[Commit]) -> None:
     pairs = list(zip(numbers, commits, strict=True))
     _insert(tx, INSERT_ITEMS, ((i, c.log.n, c.items, SCHEMA) for i, c in pairs if c.items is not None))
@@ -218,109 +223,3 @@ def _insert(tx: Transaction, statement: str, rows: Iterable[Row]) -> None:
     found = list(rows)
     if found:
         tx.db.executemany(statement, found)
-
-
-def write_messages(tx: Transaction, write: Start | Commit) -> None:
-    """Append messages to a session, each under its next number."""
-    name = (write.address.workspace, write.session)
-    owner = (write.address.thread_id, write.incarnation, write.principal)
-    for payload in write.messages:
-        tx.db.execute(INSERT_MESSAGE, (*name, *owner, payload, write.log.at, SCHEMA, *name))
-
-
-def _judge(tx: Transaction, commit: Commit) -> int | None:
-    """The thread's number; None where this very commit has landed before."""
-    address = commit.address
-    row = tx.db.execute(FIND_STANDING, (address.workspace, address.thread_id)).fetchone()
-    if row is None:
-        raise StaleClaim(f"there is no thread {address.thread_id!r} in workspace {address.workspace!r}")
-    number, incarnation, epoch, n, owner = row
-    if incarnation != commit.incarnation:
-        raise StaleClaim(f"thread {address.thread_id!r} is another one by now: the id was used again")
-    tx.learn(address, incarnation, number)
-    if (epoch, n) != (commit.epoch, commit.log.n) or owner is None:
-        if _has_landed(tx, number, commit):
-            return None
-        raise StaleClaim(_stale(commit, epoch, n, owner))
-    _judge_memory(tx, commit)
-    _judge_keys(tx, commit)
-    return int(number)
-
-
-def _has_landed(tx: Transaction, number: int, commit: Commit) -> bool:
-    row = tx.db.execute(
-        "SELECT epoch, head FROM log WHERE thread = ? AND n = ?", (number, commit.log.n)
-    ).fetchone()
-    return row is not None and tuple(row) == (commit.epoch, commit.log.head)
-
-
-def _stale(commit: Commit, epoch: int, n: int, owner: str | None) -> str:
-    held = f"it is at position {n}, epoch {epoch}, " + (f"held by {owner!r}" if owner else "held by nobody")
-    return (
-        f"a commit to thread {commit.address.thread_id!r} at position {commit.log.n}, epoch {commit.epoch}, "
-        f"came too late: {held}"
-    )
-
-
-def _judge_memory(tx: Transaction, commit: Commit) -> None:
-    known = {(check.namespace, check.key): {check.version} for check in commit.checks}
-    for write in commit.memory:
-        known.setdefault((write.namespace, write.key), set()).add(write.expected)
-    moved: list[MemoryRow] = []
-    missing: list[tuple[str, str]] = []
-    for (namespace, key), versions in known.items():
-        row = tx.db.execute(NEWEST_MEMORY, (commit.address.workspace, namespace, key)).fetchone()
-        if versions == {0 if row is None else row[3]}:
-            continue
-        if row is None:
-            missing.append((namespace, key))
-        else:
-            moved.append(read_memory(row))
-    if moved or missing:
-        raise MemoryMoved(moved, missing)
-
-
-def _judge_keys(tx: Transaction, commit: Commit) -> None:
-    for key in commit.keys:
-        row = _find_key(tx, commit, key) if key.action == "claim" else None
-        if row is not None and not _is_mine(commit, row):
-            raise KeyTaken(read_key(row))
-
-
-def _find_key(tx: Transaction, commit: Commit, key: KeyWrite) -> Any:
-    return tx.db.execute(FIND_KEY, (commit.address.workspace, key.effect, key.key)).fetchone()
-
-
-def _is_mine(commit: Commit, row: Row) -> bool:
-    return bool(row[6] == commit.incarnation and row[7] == commit.visit)
-
-
-def _write_key(tx: Transaction, commit: Commit, key: KeyWrite) -> None:
-    name = (commit.address.workspace, key.effect, key.key)
-    mine = (*name, commit.incarnation, commit.visit)
-    if key.action == "outcome":
-        tx.db.execute(
-            f"UPDATE effect_key SET outcome = ?, expires = ? {THIS_KEY}", (key.outcome, key.expires, *mine)
-        )
-    elif key.action == "free":
-        tx.db.execute(f"DELETE FROM effect_key {THIS_KEY}", mine)
-    elif _find_key(tx, commit, key) is None:
-        visit = (commit.address.thread_id, commit.incarnation, commit.visit)
-        stamps = (key.outcome, commit.log.at, key.expires, SCHEMA)
-        tx.db.execute(INSERT_KEY, (*name, key.arguments, key.salt, *visit, *stamps))
-
-
-def _write_memory(tx: Transaction, commit: Commit) -> None:
-    for write in commit.memory:
-        name = (commit.address.workspace, write.namespace, write.key)
-        tx.db.execute(OLD_MEMORY, name)
-        stamps = (
-            commit.log.at,
-            commit.address.thread_id,
-            commit.log.seq,
-            commit.principal,
-            write.expires,
-            None,
-            SCHEMA,
-        )
-        tx.db.execute(INSERT_MEMORY, (*name, write.expected + 1, write.value, *stamps))

@@ -22,7 +22,7 @@ Migration = Sequence[str]
 # `thread` says who a thread is and exists from its first signal on; `standing` says where a started thread
 # stands, and is the one row that every commit updates. `log` and its index are kept in the order of
 # commits: clustering it by thread costs a third of the speed.
-# Codes are small integers: see STATUSES and KINDS in `_sqlite_rows`.
+# Codes are small integers: see STATUSES and KINDS in `_sql_rows`.
 TABLES: Migration = (
     """CREATE TABLE thread (
         id INTEGER PRIMARY KEY, workspace TEXT NOT NULL, thread_id TEXT NOT NULL, session TEXT,

@@ -15,20 +15,13 @@ from threading import Thread
 from typing import Any
 
 from ._errors import StoreUnavailable
-from ._outside import Remember
-from ._records import Commit, Micros, Signal, Start
-from ._sqlite_batches import PATIENCE, Answer, Batches, Occupied, Write
+from ._records import Commit, Micros
+from ._sql_requests import BATCH_BYTES, BATCH_WRITES, Answer, Request, Write, settle, weight
+from ._sqlite_batches import PATIENCE, Batches, Occupied
 from ._sqlite_files import connect
-
-BATCH_WRITES = 1000
-"""Most writes in one transaction, so that none waits long for the others."""
-BATCH_BYTES = 4 * 1024 * 1024
-"""Bodies in one transaction; a single write may have more."""
 
 INLINE_BYTES = 64 * 1024
 """Bodies of a commit that may hold the event loop up."""
-
-Request = tuple[Write, "asyncio.Future[Any]"]
 
 
 class Writer:
@@ -91,7 +84,7 @@ class Writer:
         if len(turn) > 1 or self._unanswered or self._batches is None:
             return False
         write = turn[0][0]
-        if not isinstance(write, Commit) or _weight(write) > INLINE_BYTES:
+        if not isinstance(write, Commit) or weight(write) > INLINE_BYTES:
             return False
         try:
             answers = self._batches.run_at_once([write])
@@ -99,7 +92,7 @@ class Writer:
             return False
         except Exception as error:  # a fault of ours: who waits must hear of it
             answers = [error]
-        _settle([turn[0][1]], answers)
+        settle([turn[0][1]], answers)
         return True
 
     def _run(self) -> None:
@@ -107,16 +100,16 @@ class Writer:
             db = connect(self._path, PATIENCE)
             db.execute("PRAGMA busy_timeout = 0")  # a batch waits by itself
         except (sqlite3.Error, UnicodeDecodeError) as error:
-            self._post(_settle, [self._opened, self._closed], [error, None])
+            self._post(settle, [self._opened, self._closed], [error, None])
             return
-        self._post(_settle, [self._opened], [None])
+        self._post(settle, [self._opened], [None])
         try:
             batches = self._batches = Batches(db, self._path, self._clock)
             while batch := self._take():
                 self._post(self._answer, [future for _, future in batch], self._land(batches, batch))
         finally:
             db.close()
-            self._post(_settle, [self._closed], [None])
+            self._post(settle, [self._closed], [None])
 
     def _land(self, batches: Batches, batch: Sequence[Request]) -> Sequence[Answer]:
         try:
@@ -126,7 +119,7 @@ class Writer:
 
     def _answer(self, futures: Sequence[asyncio.Future[Any]], answers: Sequence[Answer]) -> None:
         self._unanswered -= len(futures)
-        _settle(futures, answers)
+        settle(futures, answers)
 
     def _take(self) -> Sequence[Request]:
         """The next batch, as large as what has arrived; empty when the writer is closed."""
@@ -149,7 +142,7 @@ class Writer:
         batch: list[Request] = []
         size = 0
         while self._waiting and len(batch) < BATCH_WRITES:
-            size += _weight(self._waiting[0][0])
+            size += weight(self._waiting[0][0])
             if batch and size > BATCH_BYTES:
                 break
             batch.append(self._waiting.popleft())
@@ -161,27 +154,3 @@ class Writer:
         except RuntimeError:
             # The loop is closed: nobody is left who could be told.
             self._ending = True
-
-
-def _settle(futures: Sequence[asyncio.Future[Any]], answers: Sequence[Answer]) -> None:
-    for future, answer in zip(futures, answers, strict=True):
-        if future.done():
-            continue
-        if isinstance(answer, Exception):
-            future.set_exception(answer)
-        else:
-            future.set_result(answer)
-
-
-def _weight(write: Write) -> int:
-    """Bytes of the bodies in a write, as far as they can be large."""
-    if isinstance(write, Commit):
-        size = len(write.log.payload) + len(write.items or b"")
-        if write.messages or write.memory:
-            size += sum(map(len, write.messages)) + sum(len(memory.value or b"") for memory in write.memory)
-        return size
-    if isinstance(write, Start):
-        return len(write.log.payload) + len(write.items or b"") + sum(map(len, write.messages))
-    if isinstance(write, Remember):
-        return len(write.value or b"")
-    return len(write.payload) if isinstance(write, Signal) else 0

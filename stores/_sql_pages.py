@@ -24,7 +24,7 @@ from ._queries import (
     Threads,
     Workers,
 )
-from ._sqlite_rows import (
+from ._sql_rows import (
     ARTIFACT,
     DEFINITION,
     INBOX,
@@ -38,7 +38,6 @@ from ._sqlite_rows import (
     STATUS_CODES,
     THREAD,
     WORKER,
-    Row,
     read_artifact,
     read_definition,
     read_inbox,
@@ -51,33 +50,34 @@ from ._sqlite_rows import (
     read_thread,
     read_worker,
 )
+from ._sql_steps import Dialect, Row
 
 BIGGEST = 2**63 - 1
-
-DERIVED = "SELECT artifact FROM derivation WHERE workspace = ? AND source = ?"
 
 NUMBER = "(SELECT id FROM thread WHERE workspace = ? AND thread_id = ?)"
 
 # Positions grow with seq, so where a visit begins and the next one does is found by halving, not by reading
 # what lies before and behind.
-VISIT = f"""WITH RECURSIVE
+VISIT = """WITH RECURSIVE
+    bounds (seq) AS (SELECT CAST(? AS BIGINT) UNION ALL SELECT CAST(? AS BIGINT)),
     halves (thread, seq, low, high) AS (
-        SELECT id, column1, 0, (SELECT ifnull(max(n), -1) + 1 FROM log WHERE thread = id)
-        FROM thread, (VALUES (?), (?)) WHERE workspace = ? AND thread_id = ?
+        SELECT id, b.seq, CAST(0 AS BIGINT), (SELECT coalesce(max(n), -1) + 1 FROM log WHERE thread = id)
+        FROM thread t, bounds b WHERE t.workspace = ? AND t.thread_id = ?
         UNION ALL
-        SELECT h.thread, h.seq, iif(m.seq < h.seq, m.n + 1, low), iif(m.seq < h.seq, high, m.n)
-        FROM halves h CROSS JOIN log m ON m.thread = h.thread AND m.n = (low + high) / 2 WHERE low < high),
+        SELECT h.thread, h.seq, CASE WHEN m.seq < h.seq THEN m.n + 1 ELSE low END,
+            CASE WHEN m.seq < h.seq THEN high ELSE m.n END
+        FROM halves h {join} log m ON m.thread = h.thread AND m.n = (low + high) / 2 WHERE low < high),
     visit (thread, first, past) AS MATERIALIZED (
         SELECT thread, min(low), max(low) FROM halves WHERE low >= high)
-    SELECT {LOG} FROM log l"""
+    SELECT {columns} FROM log l"""
 IN_VISIT = """l.thread = (SELECT thread FROM visit) AND l.n >= (SELECT first FROM visit)
     AND l.n < (SELECT past FROM visit)"""
 
-# Two parts that an index orders each, which SQLite merges.
+# Two parts that an index orders each, which the database merges.
 SEEN = f"""SELECT {MESSAGE} FROM (
     SELECT {MESSAGE} FROM message WHERE workspace = ? AND session = ? AND number <= ?
     UNION ALL
-    SELECT {MESSAGE} FROM message WHERE workspace = ? AND session = ? AND incarnation = ? AND number > ?)"""
+    SELECT {MESSAGE} FROM message WHERE workspace = ? AND session = ? AND incarnation = ? AND number > ?) m"""
 
 
 @frozen(kw_only=True)
@@ -139,13 +139,13 @@ def _is_storable(part: str | int) -> bool:
     return isinstance(part, str) or -BIGGEST <= part <= BIGGEST
 
 
-def plan(query: Query[Any]) -> Plan:
+def plan(query: Query[Any], dialect: Dialect) -> Plan:
     """How to answer a query."""
     match query:
         case Threads():
-            return _threads(query)
+            return _threads(query, dialect)
         case Log():
-            return _log(query)
+            return _log(query, dialect)
         case Items(address=address):
             planned = _by_position(f"SELECT {ITEMS} FROM items i", "i", address, "n", read_items)
             return evolve(planned, conditions=(*planned.conditions, ("i.n >= ?", (query.first,))))
@@ -156,7 +156,7 @@ def plan(query: Query[Any]) -> Plan:
         case Memory():
             return _memory(query)
         case Artifacts():
-            return _artifacts(query)
+            return _artifacts(query, dialect)
         case Keys():
             return _keys(query)
         case Outbox(address=address):
@@ -195,7 +195,7 @@ def _given(*pairs: tuple[str, Any]) -> list[tuple[str, Sequence[Any]]]:
     return [(f"{column} = ?", (value,)) for column, value in pairs if value is not None]
 
 
-def _threads(query: Threads) -> Plan:
+def _threads(query: Threads, dialect: Dialect) -> Plan:
     conditions = _given(
         ("t.workspace", query.workspace),
         ("t.thread_id", query.thread_id),
@@ -211,7 +211,7 @@ def _threads(query: Threads) -> Plan:
     first, second = ("standing s", "thread t") if few else ("thread t", "standing s")
     in_one = query.workspace is not None
     return Plan(
-        select=f"SELECT {THREAD} FROM {first} CROSS JOIN {second} ON t.id = s.id {NEWEST}",
+        select=f"SELECT {THREAD} FROM {first} {dialect.join} {second} ON t.id = s.id {dialect.join} {NEWEST}",
         conditions=conditions,
         order=("t.thread_id",) if in_one else ("t.workspace", "t.thread_id"),
         types=(str,) if in_one else (str, str),
@@ -231,11 +231,12 @@ def _by_position(select: str, table: str, address: Any, column: str, read: Calla
     )
 
 
-def _log(query: Log) -> Plan:
+def _log(query: Log, dialect: Dialect) -> Plan:
     planned = _by_position(f"SELECT {LOG} FROM log l", "l", query.address, "n", read_log)
     if query.seq is not None:
         values = (query.seq, query.seq + 1, query.address.workspace, query.address.thread_id)
-        planned = evolve(planned, select=VISIT, values=values, conditions=[(IN_VISIT, ())])
+        select = VISIT.format(join=dialect.join, columns=LOG)
+        planned = evolve(planned, select=select, values=values, conditions=[(IN_VISIT, ())])
     return evolve(planned, conditions=(*planned.conditions, ("l.n > ?", (query.after,))))
 
 
@@ -286,7 +287,7 @@ def _memory(query: Memory) -> Plan:
     )
 
 
-def _artifacts(query: Artifacts) -> Plan:
+def _artifacts(query: Artifacts, dialect: Dialect) -> Plan:
     conditions = _given(
         ("workspace", query.workspace),
         ("id", query.id),
@@ -294,7 +295,7 @@ def _artifacts(query: Artifacts) -> Plan:
         ("sha256", query.sha256),
     )
     if query.derived_from is not None:
-        conditions.append((f"id IN ({DERIVED})", (query.workspace, query.derived_from)))
+        conditions.append((dialect.derived, (query.workspace, query.derived_from)))
     chosen = (
         ("id", query.id),
         ("blob", query.sha256),
@@ -303,7 +304,7 @@ def _artifacts(query: Artifacts) -> Plan:
     )
     index = next((name for name, value in chosen if value is not None), "created")
     return Plan(
-        select=f"SELECT {ARTIFACT} FROM artifact INDEXED BY artifact_{index}",
+        select=f"SELECT {ARTIFACT} FROM artifact {dialect.index.format(f'artifact_{index}')}",
         conditions=conditions,
         order=("created", "id"),
         types=(int, str),

@@ -1,10 +1,8 @@
-"""How the records of the seam stand in a SQLite store's rows."""
+"""How the records of the seam stand in the rows of a SQL database."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
 
 from ._records import (
     Address,
@@ -21,14 +19,12 @@ from ._records import (
     Status,
     ThreadRow,
 )
+from ._sql_steps import Row
 from ._workers import DefinitionRow, WorkerRow
-
-Row = Sequence[Any]
-
 
 STATUSES: tuple[Status, ...] = ("running", "waiting", "parked", "ended")
 KINDS: tuple[LogKind, ...] = ("start", "transition", "record", "park", "resolve")
-"""The codes in the file are the positions in these tuples: new ones are added behind."""
+"""The codes in the rows are the positions in these tuples: new ones are added behind."""
 
 STATUS_CODES: dict[str, int] = {status: code for code, status in enumerate(STATUSES)}
 KIND_CODES: dict[str, int] = {kind: code for code, kind in enumerate(KINDS)}
@@ -37,8 +33,8 @@ THREAD = """t.workspace, t.thread_id, s.incarnation, s.machine, s.state, s.seq, 
     s.status, s.base, s.reason, s.note, s.wake, s.expires, s.n, s.epoch, s.owner, l.head, t.session,
     t.session_since, t.principal, t.parent, t.started, s.crashes, s.inbox, t.created, l.at, s.items,
     s.schema, s.priority"""
-NEWEST = "CROSS JOIN log l ON l.thread = s.id AND l.n = s.n - 1"
-THREADS = f"standing s JOIN thread t ON t.id = s.id {NEWEST}"
+NEWEST = "log l ON l.thread = s.id AND l.n = s.n - 1"
+"""The newest log row of a thread, to be joined."""
 LOG = "l.seq, l.n, l.epoch, l.kind, l.at, l.head, l.salt, l.payload, l.schema"
 ITEMS = "i.n, i.payload, i.schema"
 INBOX = "i.number, i.id, i.event, i.payload, i.digest, i.at, i.consumed, i.schema, i.version"
