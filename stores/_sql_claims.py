@@ -7,14 +7,21 @@ from functools import cache
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from attrs import field, frozen
-
-from ._records import Claim
+from ._records import Claim, ClaimRequest, Micros
 from ._sql_rows import INBOX, ITEMS, LOG, NEWEST, THREAD, read_inbox, read_items, read_log, read_thread
 from ._sql_steps import Dialect, Row, Steps
 from ._sql_writes import INBOX_LIMIT
 
 T = TypeVar("T")
+
+# Steps from one owner to the next through the index, so that a worker's many threads cost one step.
+OWNERS = """WITH RECURSIVE owners (id) AS (
+        SELECT min(owner) FROM standing WHERE owner IS NOT NULL
+        UNION ALL
+        SELECT (SELECT min(s.owner) FROM standing s WHERE s.owner > owners.id)
+        FROM owners WHERE owners.id IS NOT NULL)
+    SELECT o.id, w.beat, w.lease, w.ended FROM owners o LEFT JOIN worker w ON w.id = o.id
+    WHERE o.id IS NOT NULL"""
 
 THREADS_OF = f"""SELECT s.id, {THREAD} FROM {{numbers}} {{join}} standing s ON s.id = j.value
     {{join}} thread t ON t.id = s.id {{join}} {NEWEST}"""
@@ -34,20 +41,17 @@ INBOX_OF = f"""SELECT i.thread, {INBOX} FROM {{numbers}} {{join}} inbox i ON i.t
         ORDER BY x.number LIMIT 1 OFFSET {INBOX_LIMIT}), 9223372036854775807)"""
 
 
-@frozen(kw_only=True)
-class Found:
-    """Threads that may be claimed, and what was learnt on the way."""
-
-    numbers: Sequence[int]
-    suspects: bool
-    orderly: Mapping[str, bool]
-    """Owners that are dead, each with whether it ended in good order."""
-    full: frozenset[str] = frozenset()
-    """Machines of which no more may be owned."""
-    late_left: bool = False
-    """Late ones were left aside."""
-    turn: Mapping[str, str] = field(factory=dict[str, str])
-    """At which workspaces the next claim goes on, if this one takes what was found."""
+def owners(request: ClaimRequest, now: Micros) -> Steps[tuple[dict[str, bool], list[str]]]:
+    """Those that are dead, with whether they ended in good order, and those that live."""
+    dead: dict[str, bool] = {}
+    living: list[str] = []
+    for owner, beat, lease, ended in (yield OWNERS, ()):
+        silent = beat is None or now - beat > lease
+        if owner != request.worker and (silent or ended is not None or owner in request.dead):
+            dead[owner] = ended is not None
+        else:
+            living.append(owner)
+    return dead, living
 
 
 def load(

@@ -16,6 +16,7 @@ INSERT_ITEMS = "INSERT INTO items (thread, n, payload, schema) VALUES (?,?,?,?)"
 INSERT_ARTIFACT = (
     f"INSERT INTO artifact ({ARTIFACT}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING"
 )
+DROP_ARTIFACT = "DELETE FROM artifact WHERE workspace = ? AND id = ? AND incarnation = ?"
 INSERT_MESSAGE = f"""INSERT INTO message ({MESSAGE})
     SELECT ?, ?, coalesce(max(number), 0) + 1, ?, ?, ?, ?, CAST(? AS BIGINT), CAST(? AS BIGINT) FROM message
     WHERE workspace = ? AND session = ?"""

@@ -226,7 +226,8 @@ def _share_out(choice: Choice, ways: Sequence[Way]) -> Asking:
 def _deal(choice: Choice, groups: Sequence[Group], ways: Sequence[Way]) -> Asking:
     """Take of the groups in turns, and tell which ones something was taken of."""
     served: set[Group] = set()
-    part, ample = -(-choice.request.limit // max(1, len(groups))), list(groups)
+    part = -(-choice.request.limit // max(1, len(groups)))
+    ample: list[Group] = list(groups)
     while ample and not choice.full:
         parts: list[list[Candidate]] = yield Parts(ample, ways, part)
         queues = {group: sorted(some, key=lambda c: c.rank) for group, some in zip(ample, parts, strict=True)}

@@ -44,8 +44,8 @@ def expire(request: Expire, dialect: Dialect) -> Steps[Expired]:
         (KEYS, "DELETE FROM effect_key"),
     ):
         some = f"SELECT {dialect.row} AS it FROM {found} LIMIT ?"
-        changed = f"""WITH some AS MATERIALIZED ({some} {dialect.lock})
-            {change} WHERE {dialect.row} IN (SELECT it FROM some) RETURNING 1"""
+        changed = f"""WITH expired AS MATERIALIZED ({some} {dialect.lock})
+            {change} WHERE {dialect.row} IN (SELECT it FROM expired) RETURNING 1"""
         gone = yield (some if request.dry_run else changed), (request.at, left)
         counts.append(len(gone))
         left -= len(gone)

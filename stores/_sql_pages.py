@@ -68,7 +68,7 @@ VISIT = """WITH RECURSIVE
             CASE WHEN m.seq < h.seq THEN high ELSE m.n END
         FROM halves h {join} log m ON m.thread = h.thread AND m.n = (low + high) / 2 WHERE low < high),
     visit (thread, first, past) AS MATERIALIZED (
-        SELECT thread, min(low), max(low) FROM halves WHERE low >= high)
+        SELECT max(thread), min(low), max(low) FROM halves WHERE low >= high)
     SELECT {columns} FROM log l"""
 IN_VISIT = """l.thread = (SELECT thread FROM visit) AND l.n >= (SELECT first FROM visit)
     AND l.n < (SELECT past FROM visit)"""

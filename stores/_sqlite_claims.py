@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+
+from attrs import field, frozen
 
 from ._records import Claim, Claimed, ClaimRequest, Micros
 from ._shares import without_full
-from ._sql_claims import Found, load
+from ._sql_claims import load, owners
 from ._sql_fair import choose, sources
 from ._sql_rows import STATUS_CODES
 from ._sql_steps import Row
 from ._sqlite_commits import SQLITE, Transaction
 from ._sqlite_fair import Index
-
-# Steps from one owner to the next through the index, so that a worker's many threads cost one step.
-OWNERS = """WITH RECURSIVE owners (id) AS (
-        SELECT min(owner) FROM standing WHERE owner IS NOT NULL
-        UNION ALL
-        SELECT (SELECT min(s.owner) FROM standing s WHERE s.owner > owners.id)
-        FROM owners WHERE owners.id IS NOT NULL)
-    SELECT o.id, w.beat, w.lease, w.ended FROM owners o LEFT JOIN worker w ON w.id = o.id
-    WHERE o.id IS NOT NULL"""
 
 FIT = "machine = ? AND version <= ?"
 OWNED = "SELECT count(*) FROM standing WHERE owner = ? AND machine = ?"
@@ -41,9 +34,25 @@ CHOSEN = """SELECT id, owner, status, crashes, wake, epoch FROM standing
 TAKE = "UPDATE standing SET owner = ?, status = 0, epoch = epoch + 1, crashes = ? WHERE id = ?"
 
 
+@frozen(kw_only=True)
+class Found:
+    """Threads that may be claimed, and what was learnt on the way."""
+
+    numbers: Sequence[int]
+    suspects: bool
+    orderly: Mapping[str, bool]
+    """Owners that are dead, each with whether it ended in good order."""
+    full: frozenset[str] = frozenset()
+    """Machines of which no more may be owned."""
+    late_left: bool = False
+    """Late ones were left aside."""
+    turn: Mapping[str, str] = field(factory=dict[str, str])
+    """At which workspaces the next claim goes on, if this one takes what was found."""
+
+
 def look(tx: Transaction, request: ClaimRequest) -> Found:
     """Find what can be claimed. Reads only."""
-    orderly, living = _owners(tx, request)
+    orderly, living = tx.take(owners(request, tx.now))
     room = {name: most - _owned(tx, name, living) for name, most in request.at_once.items()}
     if request.only is not None:
         return _find_only(tx, without_full(request, room), orderly)
@@ -73,19 +82,6 @@ def claim(tx: Transaction, request: ClaimRequest) -> Claimed:
     tx.turn.update(found.turn)
     wake = find_next_wake(tx, request, found) if request.only is None else None
     return Claimed(claims=claims, now=tx.now, next_wake=wake, suspects=found.suspects, late=found.late_left)
-
-
-def _owners(tx: Transaction, request: ClaimRequest) -> tuple[dict[str, bool], list[str]]:
-    """Those that are dead, with whether they ended in good order, and those that live."""
-    dead: dict[str, bool] = {}
-    living: list[str] = []
-    for owner, beat, lease, ended in tx.db.execute(OWNERS).fetchall():
-        silent = beat is None or tx.now - beat > lease
-        if owner != request.worker and (silent or ended is not None or owner in request.dead):
-            dead[owner] = ended is not None
-        else:
-            living.append(owner)
-    return dead, living
 
 
 def _owned(tx: Transaction, machine: str, living: Iterable[str]) -> int:

@@ -10,6 +10,7 @@ from attrs import define, field
 
 from ._records import SCHEMA, Address, Commit, Micros, Standing, Start, Started
 from ._sql_commits import (
+    DROP_ARTIFACT,
     FIND_STANDING,
     INSERT_ARTIFACT,
     INSERT_ITEMS,
@@ -49,7 +50,6 @@ SETTLE = f"""UPDATE standing SET {STANDING}, crashes = 0, status = ?,
     wake = CASE WHEN inbox > ? THEN ? ELSE ? END {FENCE}"""
 
 CONSUME = "UPDATE inbox SET consumed = ? WHERE thread = ? AND number = ?"
-DROP_ARTIFACT = "DELETE FROM artifact WHERE workspace = ? AND id = ? AND incarnation = ?"
 INSERT_OUTBOX = """INSERT INTO outbox (thread, seq, n, workspace, thread_id, kind, payload, schema)
     VALUES (?,?,?,?,?,?,?,?)"""
 

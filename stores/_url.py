@@ -12,18 +12,29 @@ from ._records import Micros
 from ._sqlite import SQLiteStore
 from ._store import Store
 
-SHAPES = "write memory://, sqlite:///relative/path.db or sqlite:////absolute/path.db"
+SHAPES = (
+    "write memory://, sqlite:///relative/path.db, sqlite:////absolute/path.db or "
+    "postgresql://user:password@host/database"
+)
 INLINE = "commit=inline"
 
 
-def open_store(url: str, *, clock: Callable[[], Micros] = system_clock, read_only: bool = False) -> Store:
+def open_store(url: str, *, clock: Callable[[], Micros] | None = None, read_only: bool = False) -> Store:
     """Make the store that ``url`` names; ``async with`` opens it, and nothing is touched before.
 
     ``memory://`` is a new ``MemoryStore``. ``sqlite:///PATH`` is the file ``PATH``, taken as it is written,
     relative to the working directory unless it begins with a slash; ``?commit=inline`` behind it is
-    ``SQLiteStore(inline=True)``. ``BadStoreURL`` for anything else; what it says never repeats the URL, which
-    may hold a password. ``clock`` gives microseconds since the epoch.
-    ``read_only``: see ``SQLiteStore``; a new memory store has nothing to protect.
+    ``SQLiteStore(inline=True)``. ``postgresql://user:password@host:port/database`` is a schema of a
+    PostgreSQL database, made where it is missing; it needs ``perdure[postgres]``. Behind it: ``schema``
+    (``perdure``), ``connections`` (at most so many at once: 10), ``timeout`` (seconds for a connection to be
+    made and for a statement to be answered: 15), ``statement_cache_size`` (0 behind a pooler that keeps no
+    prepared statements), and what asyncpg takes, such as ``sslmode`` or, with several hosts,
+    ``target_session_attrs=read-write``.
+
+    ``BadStoreURL`` for anything else; what it says never repeats the URL, which may hold a password.
+    ``clock`` gives microseconds since the epoch; None: this machine's, and with PostgreSQL the server's,
+    which is one for all machines. ``read_only``: nothing is created, migrated or written; a new memory store
+    has nothing to protect.
     """
     scheme, found, rest = url.partition("://")
     if not found or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]{0,31}", scheme):
@@ -32,15 +43,28 @@ def open_store(url: str, *, clock: Callable[[], Micros] = system_clock, read_onl
         case "memory":
             if rest:
                 raise BadStoreURL("memory:// takes nothing behind it: each is a new, empty store")
-            return MemoryStore(clock)
+            return MemoryStore(clock or system_clock)
         case "sqlite":
             rest, option, given = rest.partition("?")
             if option and given != INLINE:
                 raise BadStoreURL(f"the one option of a sqlite URL is ?{INLINE}, and no path holds a '?'")
             inline = bool(option)
-            return SQLiteStore(_sqlite_path(rest), clock=clock, read_only=read_only, inline=inline)
+            path = _sqlite_path(rest)
+            return SQLiteStore(path, clock=clock or system_clock, read_only=read_only, inline=inline)
+        case "postgresql" | "postgres":
+            return _postgres(url, clock, read_only)
         case other:
             raise BadStoreURL(f"no store is known for {other}:// URLs: {SHAPES}")
+
+
+def _postgres(url: str, clock: Callable[[], Micros] | None, read_only: bool) -> Store:
+    try:
+        from ._postgres import PostgresStore  # the driver is there for those who asked for it
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise BadStoreURL("PostgreSQL needs its driver: pip install 'perdure[postgres]'") from None
+    return PostgresStore(url, clock=clock, read_only=read_only)
 
 
 def _sqlite_path(rest: str) -> str:

@@ -107,7 +107,7 @@ def test_a_module_is_private_unless_it_is_named_here() -> None:
 
 def test_tests_are_loose_files_with_names_of_their_own() -> None:
     """A folder that mirrors another is no package: it would bear that one's bare name. Helpers may be one."""
-    helpers = {"crash", "harness", "released", "simulation", "soak"}
+    helpers = {"crash", "harness", "released", "servers", "simulation", "soak"}
     assert {path.name for path in packages_of_tests()} <= helpers
     loose = folders_of_tests() - set(packages_of_tests())
     names = [path.name for folder in loose for path in folder.glob("*.py") if path.name != "conftest.py"]

@@ -43,7 +43,7 @@ class Postgres:
         self._data = folder / "data"
         self._settings = {**SETTINGS, "port": str(_free_port())}
         if not durable:
-            self._settings |= {"fsync": "off", "full_page_writes": "off", "synchronous_commit": "on"}
+            self._settings |= {"fsync": "off", "full_page_writes": "off"}
         self._process: subprocess.Popen[bytes] | None = None
         self._log = folder / "log"
 

@@ -1,0 +1,168 @@
+"""A store in a PostgreSQL database, for any number of workers on any number of machines."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+import anyio
+
+from ._errors import StoreUnavailable
+from ._limits import (
+    check_artifact,
+    check_commit,
+    check_expire,
+    check_remember,
+    check_signal,
+    check_start,
+)
+from ._outside import Expire, Expired, Remember
+from ._postgres_link import Link
+from ._postgres_place import find_place
+from ._postgres_schema import examine, prepare
+from ._postgres_session import POSTGRES
+from ._postgres_writer import Writer
+from ._queries import Page, Query
+from ._records import (
+    ArtifactRow,
+    Claimed,
+    ClaimRequest,
+    Commit,
+    Delivered,
+    MemoryRow,
+    Micros,
+    Release,
+    Signal,
+    Start,
+    Started,
+)
+from ._shares import check_share
+from ._sql_pages import plan
+from ._sql_requests import Beat, Releases
+from ._workers import DefinitionRow, Share, Shared, WorkerRow
+
+R = TypeVar("R")
+
+
+class PostgresStore:
+    """Threads, memory and records in a schema of a PostgreSQL database, which is created where it is missing.
+
+    ``url`` is ``postgresql://user:password@host:port/database``, and behind it: ``schema`` (``perdure``),
+    ``connections`` (at most so many at once: 10), ``timeout`` (seconds for a connection to be made and for a
+    statement to be answered: 15), ``statement_cache_size`` (0 behind a pooler that keeps no prepared
+    statements), and whatever asyncpg takes: ``sslmode``, ``passfile``, several hosts with
+    ``target_session_attrs=read-write``.
+
+    Every answer to a write is given after the database has it as durably as it is set up to
+    (``synchronous_commit``). Commits that arrive together share a statement. Connections that are lost are
+    made anew. ``BadStoreURL`` for what is no such URL, and where the database cannot be opened under it;
+    ``StoreUnreadable`` where the schema is another program's or was written by a newer perdure.
+
+    ``clock`` gives microseconds since the epoch, UTC; None: the server's clock, which is one for all workers.
+    ``read_only``: nothing is created, migrated or written; ``StoreUnreadable`` where the schema is missing or
+    an older perdure's, and ``StoreUnavailable`` from whatever would write.
+    """
+
+    def __init__(
+        self, url: str, *, clock: Callable[[], Micros] | None = None, read_only: bool = False
+    ) -> None:
+        self._place = find_place(url)
+        self._clock = clock
+        self._read_only = read_only
+        self._link: Link | None = None
+        self._writer: Writer | None = None
+
+    @property
+    def where(self) -> str:
+        """The schema, database and host, for people: without user and password."""
+        return self._place.where
+
+    async def __aenter__(self) -> PostgresStore:
+        link = Link(self._place)
+        try:
+            await link.open()
+            await link.transact(examine if self._read_only else prepare, opening=True)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await link.close()
+            raise
+        self._link = link
+        if not self._read_only:
+            self._writer = Writer(link, self._clock)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with anyio.CancelScope(shield=True):
+            writer, self._writer = self._writer, None
+            link, self._link = self._link, None
+            try:
+                if writer is not None:
+                    await writer.close()
+            finally:
+                if link is not None:
+                    await link.close()
+
+    async def start(self, start: Start, /) -> Started:
+        check_start(start)
+        started: Started = await self._write(start)
+        return started
+
+    async def claim(self, request: ClaimRequest, /) -> Claimed:
+        claimed: Claimed = await self._write(request)
+        return claimed
+
+    async def commit(self, commit: Commit, /) -> None:
+        check_commit(commit)
+        await self._write(commit)
+
+    async def release(self, releases: Sequence[Release], /) -> None:
+        if releases:
+            await self._write(Releases(releases))
+
+    async def deliver(self, signal: Signal, /) -> Delivered:
+        check_signal(signal)
+        delivered: Delivered = await self._write(signal)
+        return delivered
+
+    async def beat(self, worker: WorkerRow, definitions: Sequence[DefinitionRow] = (), /) -> Micros:
+        now: Micros = await self._write(Beat(worker, definitions))
+        return now
+
+    async def share(self, request: Share, /) -> Shared:
+        check_share(request)
+        shared: Shared = await self._write(request)
+        return shared
+
+    async def upload(self, artifact: ArtifactRow, /) -> None:
+        check_artifact(artifact)
+        await self._write(artifact)
+
+    async def remember(self, write: Remember, /) -> MemoryRow:
+        check_remember(write)
+        row: MemoryRow = await self._write(write)
+        return row
+
+    async def expire(self, request: Expire, /) -> Expired:
+        check_expire(request)
+        expired: Expired = await self._write(request)
+        return expired
+
+    async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:
+        if limit < 1:
+            raise ValueError(f"a page of {limit} rows was asked for: limit must be at least 1")
+        if self._link is None:
+            raise StoreUnavailable(f"{self.where} is not open: use it inside `async with`")
+        planned = plan(query, POSTGRES)
+        statement, values = planned.statement(after, limit)
+        rows = await self._link.read(statement, values)
+        return planned.page(rows, limit)
+
+    def _write(self, write: Any) -> Awaitable[Any]:
+        if self._writer is None:
+            if self._read_only:
+                raise StoreUnavailable(f"{self.where} was opened to be read: nothing is written")
+            raise StoreUnavailable(f"{self.where} is not open: use it inside `async with`")
+        return self._writer.write(write)

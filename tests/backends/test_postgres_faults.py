@@ -1,0 +1,172 @@
+"""A PostgreSQL server that dies, cuts connections off or turns read-only: nothing lost, nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+import asyncpg
+import pytest
+from attrs import define, field
+from servers.postgres import Postgres, postgres
+
+from perdure import Fire, Machine, Runtime, State, Step, record
+from perdure.runtime import Observation
+from perdure.stores import Log, StoreUnavailable, Threads
+from perdure.stores._contract_kit import rows
+from perdure.stores._contract_make import address_of, commit_of, start_of, worker_of
+from perdure.stores._postgres import PostgresStore
+
+pytestmark = pytest.mark.anyio
+
+THREADS, TRANSITIONS = 100, 5
+FAULTS_AT = (60, 180, 320)
+"""After so many transitions something happens to the server."""
+
+
+@record
+class Count:
+    number: int = 0
+
+
+class Counting(Machine[Count], version=1):
+    """A few transitions."""
+
+    counting = State(initial=True)
+    done = State(final=True)
+    again = counting.to(counting)
+    finished = counting.to(done)
+
+    @counting.handler
+    async def count(self, data: Count, step: Step) -> Fire:
+        fire = self.finished if data.number == TRANSITIONS - 1 else self.again
+        return fire(number=data.number + 1)
+
+
+@define
+class Faults:
+    """Lets something happen to the server while transitions go on."""
+
+    happen: Callable[[], Awaitable[None]]
+    landed: int = 0
+    moments: dict[int, anyio.Event] = field(factory=lambda: {at: anyio.Event() for at in FAULTS_AT})
+
+    def observe(self, seen: Observation, /) -> None:
+        if seen.event is not None:
+            self.landed += 1
+            if self.landed in self.moments:
+                self.moments[self.landed].set()
+
+    async def run(self) -> None:
+        for moment in self.moments.values():
+            await moment.wait()
+            await self.happen()
+
+
+@pytest.fixture
+def server() -> Iterator[Postgres]:
+    with postgres() as server:
+        yield server
+
+
+async def run_through(url: str, happen: Callable[[], Awaitable[None]]) -> None:
+    """Run threads to their ends while it happens, and look at every row that they left."""
+    faults = Faults(happen)
+    async with Runtime(machines=[Counting], store=url, artifacts="memory:", observers=[faults]) as runtime:
+
+        async def one(number: int) -> None:
+            thread = await runtime.start(Counting, Count(), thread_id=f"t{number}")
+            assert (await thread.result()).data == Count(number=TRANSITIONS)
+
+        with anyio.fail_after(120):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(faults.run)
+                for number in range(THREADS):
+                    tasks.start_soon(one, number)
+    async with PostgresStore(url, read_only=True) as store:
+        threads = await rows(store, Threads())
+        assert len(threads) == THREADS
+        for thread in threads:
+            log = await rows(store, Log(address=thread.address))
+            assert [row.n for row in log] == list(range(thread.n))
+            assert [row.seq for row in log if row.kind == "transition"] == list(range(1, TRANSITIONS + 1))
+
+
+async def test_a_server_that_is_killed_and_comes_back_loses_and_repeats_nothing(server: Postgres) -> None:
+    async def die() -> None:
+        await anyio.to_thread.run_sync(server.kill)
+        await anyio.to_thread.run_sync(server.start)
+
+    await run_through(server.url, die)
+
+
+async def test_connections_that_the_server_ends_are_made_anew(postgres_schema: str) -> None:
+    name = postgres_schema.rpartition("=")[2]
+    ended: list[int] = []
+
+    async def end_connections() -> None:
+        other = await asyncpg.connect(postgres_schema.partition("?")[0])
+        ended.append(
+            await other.fetchval(
+                """SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity
+                WHERE pid <> pg_backend_pid() AND query LIKE $1""",
+                f"%{name}%",
+            )
+        )
+        await other.close()
+
+    await run_through(postgres_schema, end_connections)
+    assert len(ended) == len(FAULTS_AT)
+    assert all(ended)
+
+
+async def beat_on(store: PostgresStore) -> None:
+    """Until it is refused: the server's processes hear of a change one after the other."""
+    while True:
+        await store.beat(worker_of("w1"))
+
+
+async def test_a_server_that_turns_read_only_takes_no_writes_until_it_does_again(server: Postgres) -> None:
+    async def set_read_only(state: str) -> None:
+        admin = await asyncpg.connect(server.url)
+        await admin.execute("SET default_transaction_read_only = off")
+        await admin.execute(f"ALTER SYSTEM SET default_transaction_read_only = {state}")
+        await admin.execute("SELECT pg_reload_conf()")
+        await admin.close()
+
+    async with PostgresStore(server.url) as store:
+        await store.beat(worker_of("w1"))
+        thread = (await store.start(start_of("t1", owner="w1"))).thread
+        commit = commit_of(thread)
+        await set_read_only("on")
+        with pytest.raises(StoreUnavailable, match="takes no writes now"):
+            await beat_on(store)
+        with pytest.raises(StoreUnavailable, match="takes no writes now"):
+            await store.commit(commit)
+        assert len(await rows(store, Log(address=address_of("t1")))) == 1
+        await set_read_only("off")
+        with anyio.fail_after(60):
+            while True:
+                try:
+                    await store.commit(commit)
+                except StoreUnavailable:
+                    continue
+                break
+        assert len(await rows(store, Log(address=address_of("t1")))) == 2
+
+
+async def test_calls_that_are_cancelled_while_they_wait_for_a_connection_leak_none(
+    postgres_schema: str,
+) -> None:
+    async with PostgresStore(f"{postgres_schema}&connections=1") as store:
+        for _ in range(20):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(10):
+                    tasks.start_soon(rows, store, Threads())
+                await anyio.lowlevel.checkpoint()
+                tasks.cancel_scope.cancel()
+        with anyio.fail_after(60):
+            assert (await store.start(start_of("t1"))).created
+            assert [thread.address.thread_id for thread in await rows(store, Threads())] == ["t1"]
