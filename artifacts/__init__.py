@@ -16,6 +16,7 @@ from ._backend import (
 )
 from ._files import FileArtifacts
 from ._memory import MemoryArtifacts
+from ._s3 import S3Artifacts
 from ._url import open_artifacts
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "FileArtifacts",
     "MemoryArtifacts",
     "NoSuchBlob",
+    "S3Artifacts",
     "Staged",
     "open_artifacts",
 ]

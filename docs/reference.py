@@ -50,7 +50,7 @@ PAGES: Mapping[str, tuple[str, str, Mapping[str, str]]] = {
 
 CONTRACTS = {
     "Store": ("MemoryStore", "SQLiteStore"),
-    "ArtifactBackend": ("MemoryArtifacts", "FileArtifacts"),
+    "ArtifactBackend": ("MemoryArtifacts", "FileArtifacts", "S3Artifacts"),
 }
 """Whose methods mean what the contract's do, and are told of there."""
 

@@ -23,6 +23,7 @@ def test_the_public_names() -> None:
         "FileArtifacts",
         "MemoryArtifacts",
         "NoSuchBlob",
+        "S3Artifacts",
         "Staged",
         "open_artifacts",
     ]
@@ -71,7 +72,8 @@ async def test_memory_is_new_with_each_call() -> None:
     [
         ("", "begins with its scheme"),
         ("artifacts", "begins with its scheme"),
-        ("s3://key:hunter2@bucket", "unknown artifacts URL scheme 's3'"),
+        ("s3://key:hunter2@bucket", "takes no credentials"),
+        ("gs://key:hunter2@bucket", "unknown artifacts URL scheme 'gs'"),
         ("FILE:artifacts", "unknown artifacts URL scheme 'FILE'"),
         ("file:", "names a folder"),
         ("file://", "names a host"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 
 import pytest
+from servers import seaweed
 from servers.postgres import postgres_url
 
 
@@ -20,3 +22,27 @@ def postgres_server() -> Iterator[str]:
 def postgres_schema(postgres_server: str) -> str:
     """The URL of a store of this test's own, which does not exist yet."""
     return f"{postgres_server}?schema=test_{uuid.uuid4().hex}"
+
+
+@pytest.fixture(scope="session")
+def s3_credentials() -> Iterator[None]:
+    """What the usual chain of credentials finds: those of the tests' own service, unless one is given."""
+    with pytest.MonkeyPatch.context() as patch:
+        if seaweed.URL not in os.environ:
+            patch.setenv("AWS_ACCESS_KEY_ID", seaweed.ACCESS_KEY)
+            patch.setenv("AWS_SECRET_ACCESS_KEY", seaweed.SECRET_KEY)
+            patch.delenv("AWS_SESSION_TOKEN", raising=False)
+            patch.setenv("AWS_CONFIG_FILE", os.devnull)
+            patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+            patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        yield
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint(s3_credentials: None) -> Iterator[str]:
+    """An S3 service that the tests of this process share."""
+    if given := os.environ.get(seaweed.URL):
+        yield given
+        return
+    with seaweed.seaweed() as service:
+        yield service.endpoint
