@@ -38,13 +38,13 @@ def state_of(error: BaseException) -> str:
 
 
 def is_of_one_write(error: BaseException) -> bool:
-    return isinstance(error, asyncpg.DataError) or state_of(error).startswith(ONE_WRITE)
+    return state_of(error).startswith(ONE_WRITE)
 
 
 def explain(where: str, error: BaseException, *, opening: bool = False) -> StoreError | ValueError:
     """The error for a call of which nothing was written."""
     state = state_of(error)
-    if isinstance(error, asyncpg.DataError | asyncpg.PostgresError) and is_of_one_write(error):
+    if is_of_one_write(error):
         return _of_one_write(error, state)
     if opening and (state.startswith(BAD_ADDRESS) or isinstance(error, asyncpg.ClientConfigurationError)):
         return BadStoreURL(f"{where} cannot be opened: {_said(error)}")
