@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
@@ -14,6 +15,8 @@ SCHEMA = "perdure"
 """The schema of a store whose URL names none."""
 CONNECTIONS = 10
 TIMEOUT = 15.0
+
+HOSTS = re.compile(r"((\[[0-9A-Fa-f:.]+\]|[^\[\]:,]*)(:[0-9]{1,5})?(,|$))*")
 
 WRITE = (
     "write postgresql://user:password@host:5432/database?schema=perdure, with every special character of a "
@@ -49,6 +52,8 @@ def find_place(url: str) -> Place:
     if "@" in parts.netloc.replace("@", "", 1) + parts.path + parts.query or "#" in url:
         # Part of a password would be taken for a host, a database or an option, and shown.
         raise BadStoreURL(f"a '@', '#', '/' or '?' stands where this postgresql URL takes none: {WRITE}")
+    if not HOSTS.fullmatch(hosts):
+        raise BadStoreURL(f"a host of this postgresql URL is none, or its port no number: {WRITE}")
     schema = options.pop("schema", SCHEMA)
     if not schema or len(schema.encode()) > 63 or "\0" in schema or schema.startswith("pg_"):
         raise BadStoreURL("the schema of a postgresql URL has from 1 to 63 bytes and does not begin with pg_")

@@ -114,7 +114,10 @@ TABLES: Migration = (
 MIGRATIONS: Sequence[Migration] = (TABLES,)
 """From version i to i + 1. What has been released is never changed: a new version is added behind."""
 
-IS_THERE = "SELECT to_regclass(?) IS NOT NULL, current_setting('server_encoding')"
+# Asked of the catalogue's own tables: a server process remembers which names it did not find, and a look by
+# name may then miss what another process made meanwhile.
+IS_THERE = """SELECT EXISTS (SELECT 1 FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace
+    WHERE s.nspname = CAST(? AS TEXT) AND c.relname = 'perdure'), current_setting('server_encoding')"""
 VERSION = "SELECT version FROM perdure"
 
 
@@ -149,7 +152,7 @@ async def examine(session: Session, migrations: Sequence[Migration] = MIGRATIONS
 
 
 async def _version(session: Session, newest: int) -> int:
-    [(there, encoding)] = await session.fetch(IS_THERE, (f"{session.quoted}.perdure",))
+    [(there, encoding)] = await session.fetch(IS_THERE, (session.schema,))
     if encoding != "UTF8":
         raise BadStoreURL(
             f"{session.where} keeps its texts in {encoding}: perdure needs a database with encoding UTF8"
