@@ -2,50 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
 import anyio
 
 from ._errors import StoreUnavailable
-from ._limits import (
-    check_artifact,
-    check_commit,
-    check_expire,
-    check_remember,
-    check_signal,
-    check_start,
-)
-from ._outside import Expire, Expired, Remember
 from ._postgres_link import Link
 from ._postgres_place import find_place
 from ._postgres_schema import examine, prepare
 from ._postgres_session import POSTGRES
 from ._postgres_writer import Writer
 from ._queries import Page, Query
-from ._records import (
-    ArtifactRow,
-    Claimed,
-    ClaimRequest,
-    Commit,
-    Delivered,
-    MemoryRow,
-    Micros,
-    Release,
-    Signal,
-    Start,
-    Started,
-)
-from ._shares import check_share
+from ._records import Micros
 from ._sql_pages import plan
-from ._sql_requests import Beat, Releases
-from ._workers import DefinitionRow, Share, Shared, WorkerRow
+from ._sql_requests import Write
+from ._sql_store import SQLStore
 
 R = TypeVar("R")
 
 
-class PostgresStore:
+class PostgresStore(SQLStore):
     """Threads, memory and records in a schema of a PostgreSQL database, which is created where it is missing.
 
     ``url`` is ``postgresql://user:password@host:port/database``, and behind it: ``schema`` (``perdure``),
@@ -105,51 +83,6 @@ class PostgresStore:
                 if link is not None:
                     await link.close()
 
-    async def start(self, start: Start, /) -> Started:
-        check_start(start)
-        started: Started = await self._write(start)
-        return started
-
-    async def claim(self, request: ClaimRequest, /) -> Claimed:
-        claimed: Claimed = await self._write(request)
-        return claimed
-
-    async def commit(self, commit: Commit, /) -> None:
-        check_commit(commit)
-        await self._write(commit)
-
-    async def release(self, releases: Sequence[Release], /) -> None:
-        if releases:
-            await self._write(Releases(releases))
-
-    async def deliver(self, signal: Signal, /) -> Delivered:
-        check_signal(signal)
-        delivered: Delivered = await self._write(signal)
-        return delivered
-
-    async def beat(self, worker: WorkerRow, definitions: Sequence[DefinitionRow] = (), /) -> Micros:
-        now: Micros = await self._write(Beat(worker, definitions))
-        return now
-
-    async def share(self, request: Share, /) -> Shared:
-        check_share(request)
-        shared: Shared = await self._write(request)
-        return shared
-
-    async def upload(self, artifact: ArtifactRow, /) -> None:
-        check_artifact(artifact)
-        await self._write(artifact)
-
-    async def remember(self, write: Remember, /) -> MemoryRow:
-        check_remember(write)
-        row: MemoryRow = await self._write(write)
-        return row
-
-    async def expire(self, request: Expire, /) -> Expired:
-        check_expire(request)
-        expired: Expired = await self._write(request)
-        return expired
-
     async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:
         if limit < 1:
             raise ValueError(f"a page of {limit} rows was asked for: limit must be at least 1")
@@ -160,7 +93,7 @@ class PostgresStore:
         rows = await self._link.read(statement, values)
         return planned.page(rows, limit)
 
-    def _write(self, write: Any) -> Awaitable[Any]:
+    def _write(self, write: Write) -> Awaitable[Any]:
         if self._writer is None:
             if self._read_only:
                 raise StoreUnavailable(f"{self.where} was opened to be read: nothing is written")

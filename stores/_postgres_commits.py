@@ -9,7 +9,7 @@ from attrs import frozen
 
 from ._postgres_session import Session
 from ._records import SCHEMA, Commit, Micros
-from ._sql_commits import DROP_ARTIFACT, NO_NUMBER, judge, write_outside
+from ._sql_commits import DROP_ARTIFACT, NO_NUMBER, judge, standing_values, write_outside
 from ._sql_rows import ARTIFACT, STATUS_CODES, artifact_values, log_values
 from ._sql_steps import Ask, Row
 
@@ -188,15 +188,7 @@ def _values(commit: Commit) -> Row:
         commit.address.workspace,
         commit.address.thread_id,
         commit.incarnation,
-        standing.state,
-        standing.seq,
-        standing.version,
-        standing.definition,
-        standing.base,
-        standing.reason,
-        standing.note,
-        standing.expires,
-        standing.items,
+        *standing_values(standing),
         STATUS_CODES[standing.status],
         commit.release,
         commit.inbox_seen if waits else NO_NUMBER,

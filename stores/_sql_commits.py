@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ._errors import KeyTaken, MemoryMoved, StaleClaim
-from ._records import SCHEMA, Commit, KeyWrite, MemoryRow, Micros, Start
+from ._records import SCHEMA, Commit, KeyWrite, MemoryRow, Micros, Standing, Start
 from ._sql_rows import ARTIFACT, KEY, MEMORY, MESSAGE, read_key, read_memory
 from ._sql_steps import Row, Steps
 
@@ -43,6 +43,21 @@ def due(wake: Micros | None, now: Micros) -> Micros:
 def wake_values(status: str, inbox_seen: int, wake: Micros | None, now: Micros) -> Row:
     """For ``wake = CASE WHEN inbox > ? THEN ? ELSE ? END``: only who waits is woken by an unseen entry."""
     return (inbox_seen if status == "waiting" else NO_NUMBER), due(wake, now), wake
+
+
+def standing_values(standing: Standing) -> Row:
+    """What every commit sets: the columns from ``state`` to ``items``, in the order of the fields."""
+    return (
+        standing.state,
+        standing.seq,
+        standing.version,
+        standing.definition,
+        standing.base,
+        standing.reason,
+        standing.note,
+        standing.expires,
+        standing.items,
+    )
 
 
 def judge(commit: Commit) -> Steps[int | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -15,43 +15,21 @@ import anyio.to_thread
 
 from ._clock import system_clock
 from ._errors import StoreUnavailable
-from ._limits import (
-    check_artifact,
-    check_commit,
-    check_expire,
-    check_remember,
-    check_signal,
-    check_start,
-)
-from ._outside import Expire, Expired, Remember
 from ._queries import Page, Query
-from ._records import (
-    ArtifactRow,
-    Claimed,
-    ClaimRequest,
-    Commit,
-    Delivered,
-    MemoryRow,
-    Micros,
-    Release,
-    Signal,
-    Start,
-    Started,
-)
-from ._shares import check_share
+from ._records import Micros
 from ._sql_pages import plan
-from ._sql_requests import Beat, Releases
+from ._sql_requests import Write
+from ._sql_store import SQLStore
 from ._sqlite_batches import PATIENCE
 from ._sqlite_commits import SQLITE
 from ._sqlite_files import connect, explain, find_place, is_busy
 from ._sqlite_schema import examine, prepare
 from ._sqlite_writer import Writer
-from ._workers import DefinitionRow, Share, Shared, WorkerRow
 
 R = TypeVar("R")
 
 
-class SQLiteStore:
+class SQLiteStore(SQLStore):
     """Threads, memory and records in the SQLite file at ``path``, which is created where it is missing.
 
     Every answer to a write is given after the disk has it. Writes that arrive together share a transaction.
@@ -104,51 +82,6 @@ class SQLiteStore:
     ) -> None:
         await self._close()
 
-    async def start(self, start: Start, /) -> Started:
-        check_start(start)
-        started: Started = await self._write(start)
-        return started
-
-    async def claim(self, request: ClaimRequest, /) -> Claimed:
-        claimed: Claimed = await self._write(request)
-        return claimed
-
-    async def commit(self, commit: Commit, /) -> None:
-        check_commit(commit)
-        await self._write(commit)
-
-    async def release(self, releases: Sequence[Release], /) -> None:
-        if releases:
-            await self._write(Releases(releases))
-
-    async def deliver(self, signal: Signal, /) -> Delivered:
-        check_signal(signal)
-        delivered: Delivered = await self._write(signal)
-        return delivered
-
-    async def beat(self, worker: WorkerRow, definitions: Sequence[DefinitionRow] = (), /) -> Micros:
-        now: Micros = await self._write(Beat(worker, definitions))
-        return now
-
-    async def share(self, request: Share, /) -> Shared:
-        check_share(request)
-        shared: Shared = await self._write(request)
-        return shared
-
-    async def upload(self, artifact: ArtifactRow, /) -> None:
-        check_artifact(artifact)
-        await self._write(artifact)
-
-    async def remember(self, write: Remember, /) -> MemoryRow:
-        check_remember(write)
-        row: MemoryRow = await self._write(write)
-        return row
-
-    async def expire(self, request: Expire, /) -> Expired:
-        check_expire(request)
-        expired: Expired = await self._write(request)
-        return expired
-
     async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:
         if limit < 1:
             raise ValueError(f"a page of {limit} rows was asked for: limit must be at least 1")
@@ -164,7 +97,7 @@ class SQLiteStore:
             raise explain(self._path, error) from error
         return planned.page(list(rows), limit)
 
-    def _write(self, write: Any) -> Awaitable[Any]:
+    def _write(self, write: Write) -> Awaitable[Any]:
         if self._writer is None:
             if self._read_only:
                 raise StoreUnavailable(f"the store {self._path} was opened to be read: nothing is written")

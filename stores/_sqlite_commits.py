@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from attrs import define, field
 
-from ._records import SCHEMA, Address, Commit, Micros, Standing, Start, Started
+from ._records import SCHEMA, Address, Commit, Micros, Start, Started
 from ._sql_commits import (
     DROP_ARTIFACT,
     FIND_STANDING,
@@ -16,6 +16,7 @@ from ._sql_commits import (
     INSERT_ITEMS,
     INSERT_LOG,
     judge,
+    standing_values,
     wake_values,
     write_outside,
 )
@@ -109,7 +110,7 @@ def land_together(tx: Transaction, commits: Sequence[Commit]) -> None:
     unsteady: set[int] = set()
     for number, commit in zip(numbers, commits, strict=True):
         if number not in unsteady and tx.steady.get(number) == commit.epoch and _goes_on(commit):
-            going_on.append((*_standing_values(commit.standing), *_fence_values(number, commit)))
+            going_on.append((*standing_values(commit.standing), *_fence_values(number, commit)))
         else:
             # All that goes on is written first, so what follows in the same thread is settled too.
             unsteady.add(number)
@@ -167,20 +168,6 @@ def _update_all(tx: Transaction, statement: str, rows: Sequence[Row]) -> None:
         raise Unfit
 
 
-def _standing_values(standing: Standing) -> Row:
-    return (
-        standing.state,
-        standing.seq,
-        standing.version,
-        standing.definition,
-        standing.base,
-        standing.reason,
-        standing.note,
-        standing.expires,
-        standing.items,
-    )
-
-
 def _fence_values(number: int, commit: Commit) -> Row:
     return number, commit.incarnation, commit.epoch, commit.log.n
 
@@ -188,7 +175,7 @@ def _fence_values(number: int, commit: Commit) -> Row:
 def _settle_values(number: int, commit: Commit, now: Micros) -> Row:
     standing = commit.standing
     return (
-        *_standing_values(standing),
+        *standing_values(standing),
         STATUS_CODES[standing.status],
         commit.release,
         commit.release,

@@ -8,6 +8,7 @@ import sys
 
 import perdure.stores
 from perdure.stores import MemoryStore, SQLiteStore, Store, contract
+from perdure.stores._postgres import PostgresStore
 
 NAMES = {
     "MAX_BODY",
@@ -99,7 +100,7 @@ def test_public_names_of_the_contract_are_the_pinned_ones() -> None:
 
 def methods_of(store: type) -> set[str]:
     """Those that do something: a store is opened and closed as any context manager is."""
-    return {name for name in vars(store) if not name.startswith("_")}
+    return {name for name in dir(store) if not name.startswith("_")}
 
 
 def is_property(store: type, name: str) -> bool:
@@ -109,7 +110,7 @@ def is_property(store: type, name: str) -> bool:
 def test_the_seam_has_at_most_twelve_methods_and_every_store_has_those_alone() -> None:
     seam = methods_of(Store)
     assert len(seam) <= 12
-    for store in (MemoryStore, SQLiteStore):
+    for store in (MemoryStore, PostgresStore, SQLiteStore):
         assert {name for name in methods_of(store) if not is_property(store, name)} == seam
         for name in seam:
             assert list(inspect.signature(getattr(store, name)).parameters) == list(
