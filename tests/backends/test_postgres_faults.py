@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from urllib.parse import urlsplit
 
 import anyio
 import anyio.lowlevel
@@ -11,12 +12,13 @@ import asyncpg
 import pytest
 from attrs import define, field
 from servers.postgres import Postgres, postgres
+from servers.proxy import proxy
 
 from perdure import Fire, Machine, Runtime, State, Step, record
 from perdure.runtime import Observation
-from perdure.stores import Log, StoreUnavailable, Threads
+from perdure.stores import Inbox, Log, OutcomeUnknown, StoreUnavailable, Threads
 from perdure.stores._contract_kit import rows
-from perdure.stores._contract_make import address_of, commit_of, start_of, worker_of
+from perdure.stores._contract_make import address_of, commit_of, signal_of, start_of, worker_of
 from perdure.stores._postgres import PostgresStore
 
 pytestmark = pytest.mark.anyio
@@ -170,3 +172,52 @@ async def test_calls_that_are_cancelled_while_they_wait_for_a_connection_leak_no
         with anyio.fail_after(60):
             assert (await store.start(start_of("t1"))).created
             assert [thread.address.thread_id for thread in await rows(store, Threads())] == ["t1"]
+
+
+async def test_a_commit_whose_answer_is_lost_is_unknown_and_lands_once(
+    postgres_schema: str,
+) -> None:
+    at = urlsplit(postgres_schema)
+    assert at.hostname is not None
+    assert at.port is not None
+    async with proxy(at.hostname, at.port) as between:
+        through = postgres_schema.replace(f":{at.port}/", f":{between.port}/")
+        async with PostgresStore(through) as store:
+            thread = (await store.start(start_of("t1"))).thread
+            commit = commit_of(thread)
+            between.lose_answer_to(commit.log.head)
+            with pytest.raises(OutcomeUnknown):
+                await store.commit(commit)
+            await store.commit(commit)
+            assert [row.n for row in await rows(store, Log(address=thread.address))] == [0, 1]
+
+
+async def test_a_transaction_that_takes_too_long_leaves_nobody_its_connection(
+    postgres_schema: str,
+) -> None:
+    async with PostgresStore(f"{postgres_schema}&connections=1&timeout=1") as store:
+        await store.start(start_of("t1"))
+        other = await asyncpg.connect(postgres_schema.partition("?")[0])
+        held = other.transaction()
+        await held.start()
+        await other.execute(f"SELECT 1 FROM {postgres_schema.rpartition('=')[2]}.standing FOR UPDATE")
+        with pytest.raises(StoreUnavailable, match="did not answer in time"):
+            await store.deliver(signal_of("s1", thread_id="t1"))
+        await held.rollback()
+        await other.close()
+        assert (await store.deliver(signal_of("s1", thread_id="t1"))).new
+        assert len(await rows(store, Inbox(address=address_of("t1")))) == 1
+
+
+async def test_connections_to_a_server_that_was_the_primary_are_not_used_again(server: Postgres) -> None:
+    """A setting of the role holds for the connections that are made after it, as a host's part does."""
+    admin = await asyncpg.connect(server.url)
+    async with PostgresStore(server.url) as store:
+        await store.beat(worker_of("w1"))
+    await admin.execute("ALTER ROLE postgres SET default_transaction_read_only = on")
+    async with PostgresStore(server.url) as store:
+        await admin.execute("ALTER ROLE postgres SET default_transaction_read_only = off")
+        with pytest.raises(StoreUnavailable, match="takes no writes now"):
+            await store.beat(worker_of("w1"))
+        await store.beat(worker_of("w1"))
+    await admin.close()
