@@ -193,7 +193,7 @@ async def test_a_commit_whose_answer_is_lost_is_unknown_and_lands_once(
 
 
 async def test_a_transaction_that_takes_too_long_leaves_nobody_its_connection(
-    postgres_schema: str,
+    postgres_schema: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with PostgresStore(f"{postgres_schema}&connections=1&timeout=1") as store:
         await store.start(start_of("t1"))
@@ -207,6 +207,7 @@ async def test_a_transaction_that_takes_too_long_leaves_nobody_its_connection(
         await other.close()
         assert (await store.deliver(signal_of("s1", thread_id="t1"))).new
         assert len(await rows(store, Inbox(address=address_of("t1")))) == 1
+    assert [record for record in caplog.records if record.name == "asyncio"] == []  # as of one left open
 
 
 async def test_connections_to_a_server_that_was_the_primary_are_not_used_again(server: Postgres) -> None:
@@ -221,3 +222,26 @@ async def test_connections_to_a_server_that_was_the_primary_are_not_used_again(s
             await store.beat(worker_of("w1"))
         await store.beat(worker_of("w1"))
     await admin.close()
+
+
+async def test_a_server_that_answers_no_more_is_given_up_and_taken_up_again(server: Postgres) -> None:
+    async with PostgresStore(f"{server.url}?connections=1&timeout=1") as store:
+        await store.beat(worker_of("w1"))
+        server.freeze()
+        try:
+            with anyio.fail_after(60), pytest.raises((StoreUnavailable, OutcomeUnknown)):
+                await store.beat(worker_of("w1"))
+        finally:
+            server.thaw()
+        with anyio.fail_after(60):
+            await beat_again(store)
+
+
+async def beat_again(store: PostgresStore) -> None:
+    """Until it is taken."""
+    while True:
+        try:
+            await store.beat(worker_of("w1"))
+        except (StoreUnavailable, OutcomeUnknown):
+            continue
+        return

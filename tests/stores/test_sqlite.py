@@ -307,8 +307,10 @@ async def test_a_fault_of_the_driver_arrives_as_a_store_error(tmp_path: Path, dr
         await store.commit(commit_of(thread))
 
 
-async def test_a_lock_that_is_held_is_waited_for(tmp_path: Path, driver: Driver) -> None:
+@pytest.mark.parametrize("write", ["commit", "claim"])
+async def test_a_lock_that_is_held_is_waited_for(tmp_path: Path, driver: Driver, write: str) -> None:
     async with store_at(tmp_path) as store:
+        await store.start(start_of("free", owner=None))
         thread = await started(store)
         other = sqlite3.connect(tmp_path / "perdure.db", isolation_level=None, check_same_thread=False)
         other.execute("BEGIN IMMEDIATE")
@@ -323,7 +325,12 @@ async def test_a_lock_that_is_held_is_waited_for(tmp_path: Path, driver: Driver)
                 raise
 
         driver.at["BEGIN IMMEDIATE"] = meet_the_lock
-        await store.commit(commit_of(thread))
+        if write == "commit":
+            await store.commit(commit_of(thread))
+        else:
+            assert "free" in [
+                c.thread.address.thread_id for c in (await store.claim(request_of("w2"))).claims
+            ]
         assert refused == ["database is locked"]
         other.close()
 
