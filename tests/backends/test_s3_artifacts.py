@@ -21,6 +21,7 @@ from perdure.artifacts import (
     S3Artifacts,
     open_artifacts,
 )
+from perdure.artifacts._s3 import RANGE
 from perdure.artifacts._s3_upload import EVEN_PARTS, MOST_BYTES, PART, part_size
 
 pytestmark = pytest.mark.anyio
@@ -55,6 +56,22 @@ async def test_a_blob_of_several_parts_comes_back_and_its_staging_goes(bucket: O
         middle = backend.open("acme", digest, start=PART - 3, end=PART + 3)
         assert b"".join([chunk async for chunk in middle]) == content[PART - 3 : PART + 3]
     assert await bucket.leftovers() == []
+
+
+async def test_a_read_goes_on_in_a_newer_copy_where_its_own_is_deleted(bucket: Outside) -> None:
+    content = bytes(range(256)) * (2 * RANGE // 256)
+    async with bucket.artifacts() as backend:
+        digest = await put(backend, content)
+        [first] = await bucket.keys()
+        reading = backend.open("acme", digest)
+        read = await anext(reading)
+        await put(backend, content)
+        await bucket.client.delete_object(Bucket=bucket.bucket, Key=first)
+        read += b"".join([chunk async for chunk in reading])
+        assert read == content
+        await bucket.client.delete_object(Bucket=bucket.bucket, Key=(await bucket.keys())[0])
+        with pytest.raises(NoSuchBlob):
+            await anext(backend.open("acme", digest))
 
 
 async def test_a_url_opens_the_bucket_that_it_names(bucket: Outside) -> None:
