@@ -16,10 +16,7 @@ from ._sql_steps import Ask, Row
 CLOCK = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT)"
 """The server's, which is the same for workers on several machines."""
 
-GIVEN: Mapping[str, str] = {
-    "workspace": "TEXT",
-    "thread_id": "TEXT",
-    "incarnation": "BYTEA",
+STANDING: Mapping[str, str] = {
     "state": "TEXT",
     "seq": "BIGINT",
     "version": "BIGINT",
@@ -29,11 +26,9 @@ GIVEN: Mapping[str, str] = {
     "note": "TEXT",
     "expires": "BIGINT",
     "items": "BIGINT",
-    "status": "BIGINT",
-    "release": "BOOLEAN",
-    "seen": "BIGINT",
-    "wake": "BIGINT",
-    "fence": "BIGINT",
+}
+"""The columns of ``standing_values``."""
+LOG: Mapping[str, str] = {
     "n": "BIGINT",
     "visit": "BIGINT",
     "epoch": "BIGINT",
@@ -43,6 +38,19 @@ GIVEN: Mapping[str, str] = {
     "salt": "BYTEA",
     "payload": "BYTEA",
     "schema": "BIGINT",
+}
+"""The columns of ``log_values``, without the thread's number."""
+GIVEN: Mapping[str, str] = {
+    "workspace": "TEXT",
+    "thread_id": "TEXT",
+    "incarnation": "BYTEA",
+    **STANDING,
+    "status": "BIGINT",
+    "release": "BOOLEAN",
+    "seen": "BIGINT",
+    "wake": "BIGINT",
+    "fence": "BIGINT",
+    **LOG,
 }
 """What each commit gives: its thread, its standing, its fence and its log row."""
 
@@ -131,7 +139,7 @@ PARTS = (
 )
 
 
-def is_plain(write: object) -> bool:
+def is_plain_commit(write: object) -> bool:
     """A commit that nothing but its own thread's standing can refuse, and whose parts may be written in any
     order."""
     return type(write) is Commit and not (
@@ -139,9 +147,9 @@ def is_plain(write: object) -> bool:
     )
 
 
-def land_together(commits: Sequence[Commit], now: Micros | None) -> Ask:
+def land_together(commits: Sequence[Commit]) -> Ask:
     """The one statement that lands commits of different threads, each if its fence holds; its rows say which
-    did, counted from 1. ``now`` None: the server's clock."""
+    landed, counted from 1. Before its values stands the clock, None for the server's."""
     arrays: list[Sequence[object]] = list(zip(*map(_values, commits), strict=True))
     having: list[int] = []
     for number, part in enumerate(PARTS):
@@ -149,7 +157,7 @@ def land_together(commits: Sequence[Commit], now: Micros | None) -> Ask:
         if rows:
             having.append(number)
             arrays += zip(*rows, strict=True)
-    return _statement(tuple(having)), (now, *arrays)
+    return _statement(tuple(having)), arrays
 
 
 async def land_alone(session: Session, commit: Commit, now: Micros) -> None:
@@ -158,7 +166,8 @@ async def land_alone(session: Session, commit: Commit, now: Micros) -> None:
         return
     for name in commit.dropped_artifacts:
         await session.fetch(DROP_ARTIFACT, (commit.address.workspace, name, commit.incarnation))
-    landed = await session.fetch(*land_together([commit], now))
+    statement, values = land_together([commit])
+    landed = await session.fetch(statement, (now, *values))
     assert landed, "the row that was judged is locked"
     await session.take(write_outside(commit))
 
@@ -166,14 +175,14 @@ async def land_alone(session: Session, commit: Commit, now: Micros) -> None:
 @cache
 def _statement(having: tuple[int, ...]) -> str:
     parts = [
-        f",\n    part{number} AS ({PARTS[number].statement.format(part=_table(PARTS[number].columns, 'p'))})"
+        f",\n    part{number} AS ({PARTS[number].statement.format(part=table(PARTS[number].columns, 'p'))})"
         for number in having
     ]
-    given = _table(GIVEN, "g", "i")
+    given = table(GIVEN, "g", "i")
     return LAND.format(CLOCK=CLOCK, given=given, parts="".join(parts))
 
 
-def _table(columns: Mapping[str, str], name: str, number: str = "") -> str:
+def table(columns: Mapping[str, str], name: str, number: str = "") -> str:
     """Arrays as a table of this name, its rows numbered where a column for that is named."""
     arrays = ", ".join(f"CAST(? AS {kind}[])" for kind in columns.values())
     if number:

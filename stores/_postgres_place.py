@@ -57,6 +57,7 @@ def find_place(url: str) -> Place:
     schema = options.pop("schema", SCHEMA)
     if not schema or len(schema.encode()) > 63 or "\0" in schema or schema.startswith("pg_"):
         raise BadStoreURL("the schema of a postgresql URL has from 1 to 63 bytes and does not begin with pg_")
+    options.setdefault("application_name", "perdure")
     place = f"{hosts or options.get('host', 'localhost')}/{unquote(parts.path.removeprefix('/'))}"
     return Place(
         connections=_number(options, "connections", CONNECTIONS, least=1),
@@ -83,5 +84,4 @@ def arguments(place: Place) -> Mapping[str, Any]:
         "timeout": place.timeout,
         "command_timeout": place.timeout,
         "statement_cache_size": place.cached_statements,
-        "server_settings": {"application_name": "perdure"},
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from attrs import define, field
@@ -12,9 +12,10 @@ from attrs import define, field
 from ._errors import OutcomeUnknown, StoreUnavailable
 from ._outside import Expire, Remember
 from ._postgres_claims import claim
-from ._postgres_commits import CLOCK, is_plain, land_alone, land_together
+from ._postgres_commits import CLOCK, is_plain_commit, land_alone, land_together
 from ._postgres_link import Link
 from ._postgres_session import POSTGRES, Session, lock_key
+from ._postgres_starts import is_plain_start, start_together, started
 from ._records import Address, ArtifactRow, ClaimRequest, Commit, Micros, Signal, Start
 from ._sql_outside import expire, remember
 from ._sql_requests import (
@@ -28,12 +29,12 @@ from ._sql_requests import (
     weight,
 )
 from ._sql_shares import share
-from ._sql_steps import Steps
+from ._sql_steps import Row, Steps
 from ._sql_writes import beat, deliver, release, start, upload
 from ._workers import Share
 
 BATCHES = 2
-"""So many batches are on their way at once: while the server has one, the next is made."""
+"""So many batches of a kind are on their way at once: while the server has one, the next is made."""
 
 LOCK_THREAD = """SELECT 1 FROM standing s WHERE s.id = (
     SELECT id FROM thread WHERE workspace = ? AND thread_id = ?) FOR UPDATE"""
@@ -50,6 +51,44 @@ class Pending:
     """In how many threads another write goes before it."""
 
 
+@define(eq=False)
+class Batches:
+    """Writes of one kind that may go now, several in one statement."""
+
+    fits: Callable[[object], bool]
+    ask: Callable[[Sequence[Any], str], tuple[str, Row]]
+    """The statement that lands some of them in a schema, and its values but for the clock before them; its
+    rows say which landed, counted from 1."""
+    answer: Callable[[Any, Row], Answer]
+    """What a write that landed answers to its row."""
+    ready: deque[Pending] = field(factory=deque[Pending], init=False)
+    on_their_way: int = field(default=0, init=False)
+
+    def cut(self) -> list[Pending]:
+        """The next batch."""
+        batch: list[Pending] = []
+        size = 0
+        while self.ready and len(batch) < BATCH_WRITES:
+            size += weight(self.ready[0].write)
+            if batch and size > BATCH_BYTES:
+                break
+            batch.append(self.ready.popleft())
+        return batch
+
+
+def _kinds() -> tuple[Batches, ...]:
+    return (
+        Batches(is_plain_commit, lambda commits, _: land_together(commits), lambda _, __: None),
+        Batches(
+            is_plain_start,
+            lambda starts, schema: start_together(
+                starts, [key for each in starts for key in _locks(schema, each)]
+            ),
+            lambda start, row: started(start, row[1]),
+        ),
+    )
+
+
 @define
 class Writer:
     """Takes writes from one event loop and lands them; a write once taken is never withdrawn."""
@@ -60,11 +99,9 @@ class Writer:
     """At which workspace a claim goes on that cannot serve all of them at once."""
     _lanes: dict[Address, deque[Pending]] = field(factory=dict[Address, deque[Pending]], init=False)
     """The writes to each thread in the order of their calls: only the first one may be on its way."""
-    _plain: deque[Pending] = field(factory=deque[Pending], init=False)
-    """Commits that may go now, several in one statement."""
+    _kinds: Sequence[Batches] = field(factory=_kinds, init=False)
     _others: deque[Pending] = field(factory=deque[Pending], init=False)
     """Writes that may go now, each by itself."""
-    _batches: int = field(default=0, init=False)
     _tasks: set[asyncio.Task[None]] = field(factory=set[asyncio.Task[None]], init=False)
     _called: bool = field(default=False, init=False)
     _closing: bool = field(default=False, init=False)
@@ -94,28 +131,23 @@ class Writer:
             await asyncio.wait(self._tasks)
 
     def _ready(self, pending: Pending) -> None:
-        (self._plain if is_plain(pending.write) else self._others).append(pending)
+        kind = self._kind(pending.write)
+        (self._others if kind is None else kind.ready).append(pending)
+
+    def _kind(self, write: Write) -> Batches | None:
+        return next((kind for kind in self._kinds if kind.fits(write)), None)
 
     def _send(self) -> None:
         self._called = False
         while self._others and len(self._tasks) < self.link.place.connections:
-            self._spawn([self._others.popleft()])
-        while self._plain and self._batches < BATCHES:
-            self._batches += 1
-            self._spawn(self._cut())
+            self._spawn(self._one(self._others.popleft()))
+        for kind in self._kinds:
+            while kind.ready and kind.on_their_way < BATCHES:
+                kind.on_their_way += 1
+                self._spawn(self._several(kind, kind.cut()))
 
-    def _cut(self) -> list[Pending]:
-        batch: list[Pending] = []
-        size = 0
-        while self._plain and len(batch) < BATCH_WRITES:
-            size += weight(self._plain[0].write)
-            if batch and size > BATCH_BYTES:
-                break
-            batch.append(self._plain.popleft())
-        return batch
-
-    def _spawn(self, batch: Sequence[Pending]) -> None:
-        task = asyncio.get_running_loop().create_task(self._run(batch))
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
@@ -123,13 +155,18 @@ class Writer:
         self._tasks.discard(task)
         self._send()
 
-    async def _run(self, batch: Sequence[Pending]) -> None:
-        plain = is_plain(batch[0].write)
+    async def _one(self, pending: Pending) -> None:
         try:
-            writes = [pending.write for pending in batch]
-            answers = await self._land(writes) if plain else [await self._alone(writes[0])]
+            answer = await self._alone(pending.write)
         finally:
-            self._batches -= plain
+            self._leave(pending)
+        settle([pending.future], [answer])
+
+    async def _several(self, kind: Batches, batch: Sequence[Pending]) -> None:
+        try:
+            answers = await self._together(kind, [pending.write for pending in batch])
+        finally:
+            kind.on_their_way -= 1
             for pending in batch:
                 self._leave(pending)
         settle([pending.future for pending in batch], answers)
@@ -146,25 +183,27 @@ class Writer:
             if not lane[0].behind:
                 self._ready(lane[0])
 
-    async def _land(self, commits: Sequence[Any]) -> Sequence[Answer]:
-        """Land plain commits of different threads in one statement; what does not fit is judged alone."""
+    async def _together(self, kind: Batches, writes: Sequence[Write]) -> Sequence[Answer]:
+        """Land plain writes of different threads in one statement; what does not fit is judged alone."""
         now = None if self.clock is None else self.clock()
+        statement, values = kind.ask(writes, self.link.place.schema)
         try:
-            rows = await self.link.write(*land_together(commits, now))
+            rows = await self.link.write(statement, (now, *values))
         except (OutcomeUnknown, StoreUnavailable) as error:
-            return [type(error)(*error.args) for _ in commits]
+            return [type(error)(*error.args) for _ in writes]
         except Exception:  # of one of them, or of their being together
-            landed: set[int] = set()
-        else:
-            landed = {row[0] for row in rows}
-        return [None if i in landed else await self._alone(commit) for i, commit in enumerate(commits, 1)]
+            rows = ()
+        landed = {row[0]: row for row in rows}
+        return [
+            kind.answer(write, landed[i]) if i in landed else await self._alone(write)
+            for i, write in enumerate(writes, 1)
+        ]
 
     async def _alone(self, write: Write) -> Answer:
         """Judge a write in a transaction of its own."""
 
         async def work(session: Session) -> Answer:
-            keys = [lock_key(session.schema, *name) for name in _names(write)]
-            if keys:
+            if keys := _locks(session.schema, write):
                 await session.lock(keys)
             for address in _threads(write)[:1] if isinstance(write, Commit | Start | Signal) else ():
                 await session.fetch(LOCK_THREAD, (address.workspace, address.thread_id))
@@ -222,6 +261,10 @@ def _threads(write: Write) -> Sequence[Address]:
             return list(dict.fromkeys(given.address for given in releases))
         case _:
             return ()
+
+
+def _locks(schema: str, write: Write) -> list[int]:
+    return [lock_key(schema, *name) for name in _names(write)]
 
 
 def _names(write: Write) -> Iterable[tuple[str, ...]]:

@@ -113,13 +113,13 @@ async def test_connections_that_the_server_ends_are_made_anew(postgres_schema: s
         ended.append(
             await other.fetchval(
                 """SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity
-                WHERE pid <> pg_backend_pid() AND query LIKE $1""",
-                f"%{name}%",
+                WHERE application_name = $1""",
+                name,
             )
         )
         await other.close()
 
-    await run_through(postgres_schema, end_connections)
+    await run_through(f"{postgres_schema}&application_name={name}", end_connections)
     assert len(ended) == len(FAULTS_AT)
     assert all(ended)
 
