@@ -1,4 +1,4 @@
-# make check | test | test-stores | demo | crash | soak | bench | bench-check | bench-peers: each does its own set-up in .venv and needs Python 3.11 or newer.
+# make check | test | test-stores | demo | crash | soak | bench | bench-check | bench-stores | bench-peers: each does its own set-up in .venv and needs Python 3.11 or newer.
 # PYTHON=/path/to/python3 names another interpreter; it is looked at when .venv is made (make clean removes it).
 
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python3; do \
@@ -14,7 +14,7 @@ unexport PYRIGHT_PYTHON_FORCE_VERSION PYRIGHT_PYTHON_PYLANCE_VERSION PYTHONPATH
 
 CHECKS := pyright-3.11 pyright-3.13 mypy typing lint format imports
 
-.PHONY: help check test test-stores demo crash soak bench bench-check bench-peers reference clean $(CHECKS)
+.PHONY: help check test test-stores demo crash soak bench bench-check bench-stores bench-peers reference clean $(CHECKS)
 
 help:
 	@echo 'make check   linters, types (mypy, pyright for 3.11 and 3.13) and the direction of imports'
@@ -26,6 +26,7 @@ help:
 	@echo 'make reference   docs/reference/, from the docstrings'
 	@echo 'make bench   transitions a second beside raw SQLite'
 	@echo 'make bench-check   counts a transition (calls, commits, bytes) beside their ceilings'
+	@echo 'make bench-stores   each store and artifact backend beside SQLite and files: installs the servers'
 	@echo 'make bench-peers   the same beside Burr, Restate, LangGraph and DBOS, each in an environment of its own'
 	@echo 'make clean   removes .venv, .venv-peers and every cache'
 
@@ -53,6 +54,9 @@ bench: $(VENV)/dev
 
 bench-check: $(VENV)/dev
 	@$(BIN)/python -m benchmarks --check
+
+bench-stores: $(VENV)/servers
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.stores
 
 bench-peers: $(VENV)/dev
 	@$(BIN)/python -m benchmarks.peers

@@ -49,7 +49,7 @@ def land(db: sqlite3.Connection, rows: Sequence[Row]) -> None:
 def measure(source: str, path: str, batch: int) -> dict[str, Any]:
     """Seconds for all rows, and for ten commits (p50)."""
     db, threads = prepared(source, path)
-    rounds = _rounds(threads, batch)
+    rounds = rounds_of(threads, batch)
     moments = [time.perf_counter()]
     cpu = time.process_time()
     for rows in rounds:
@@ -63,7 +63,7 @@ def measure(source: str, path: str, batch: int) -> dict[str, Any]:
     }
 
 
-def _rounds(threads: list[list[Row]], batch: int) -> list[list[Row]]:
+def rounds_of(threads: list[list[Row]], batch: int) -> list[list[Row]]:
     """One row of each of ``batch`` threads at a time, since a thread's rows follow one another."""
     waiting = iter(threads)
     running = [iter(rows) for rows in islice(waiting, batch)]
