@@ -22,6 +22,11 @@ T = TypeVar("T")
 
 TRIES = 20
 """How often a transaction is tried that stands in another's way."""
+IDLE = "SET LOCAL idle_in_transaction_session_timeout"
+LONGEST = 4
+"""So many times as long as a statement may a transaction take."""
+LIMITS_TRANSACTIONS = (17,)
+"""From this version on the server keeps that limit itself."""
 CLOSING = 2.0
 """Seconds that the server has to take leave of the connections when the store is closed."""
 
@@ -79,7 +84,7 @@ class Link:
         """
 
         async def once(session: Session, landing: Landing) -> T:
-            await session.connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+            await session.connection.execute(self._begin(session, opening))
             try:
                 answer = await work(session)
             except Exception as error:
@@ -91,6 +96,16 @@ class Link:
             return answer
 
         return await self._until_alone(once, opening=opening)
+
+    def _begin(self, session: Session, opening: bool) -> str:
+        """One round trip. Where the network falls silent, the server hears of no end, and would keep the
+        transaction's locks until TCP gives up, which may take it hours."""
+        most = int(self.place.timeout * 1000)
+        begin = f"BEGIN ISOLATION LEVEL READ COMMITTED; {IDLE} = {most}"
+        if opening or session.connection.get_server_version() < LIMITS_TRANSACTIONS:
+            return begin
+        # Between preparing a statement and running it, a transaction does not count as idle.
+        return f"{begin}; SET LOCAL transaction_timeout = {LONGEST * most}"
 
     async def _until_alone(
         self, once: Callable[[Session, Landing], Awaitable[T]], *, opening: bool = False
@@ -121,7 +136,8 @@ class Link:
                 yield Session(connection, self.place.schema, self.place.where)
             except BaseException as error:
                 if not _is_refusal(error):
-                    connection.terminate()
+                    with suppress(asyncpg.InterfaceError):  # it ended and left the pool by itself
+                        connection.terminate()
                 raise
 
 

@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 from attrs import define, field
 from servers.postgres import Postgres, postgres
-from servers.proxy import proxy
+from servers.proxy import Fault, proxy
 
 from perdure import Fire, Machine, Runtime, State, Step, record
 from perdure.runtime import Observation
@@ -20,6 +20,9 @@ from perdure.stores import Inbox, Log, OutcomeUnknown, StoreUnavailable, Threads
 from perdure.stores._contract_kit import rows
 from perdure.stores._contract_make import address_of, commit_of, signal_of, start_of, worker_of
 from perdure.stores._postgres import PostgresStore
+from perdure.stores._postgres_link import Link
+from perdure.stores._postgres_place import find_place
+from perdure.stores._postgres_session import Session
 
 pytestmark = pytest.mark.anyio
 
@@ -185,11 +188,33 @@ async def test_a_commit_whose_answer_is_lost_is_unknown_and_lands_once(
         async with PostgresStore(through) as store:
             thread = (await store.start(start_of("t1"))).thread
             commit = commit_of(thread)
-            between.lose_answer_to(commit.log.head)
+            between.fail_at_answer_to(commit.log.head, Fault.CUT)
             with pytest.raises(OutcomeUnknown):
                 await store.commit(commit)
             await store.commit(commit)
             assert [row.n for row in await rows(store, Log(address=thread.address))] == [0, 1]
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+async def test_a_network_that_falls_silent_in_a_transaction_leaves_nothing_locked(
+    prepared: bool, postgres_schema: str
+) -> None:
+    """The server has sent its answer and hears nothing more: for hours, if it were left to TCP."""
+    at = urlsplit(postgres_schema)
+    assert at.hostname is not None
+    assert at.port is not None
+    async with proxy(at.hostname, at.port) as between, PostgresStore(postgres_schema) as other:
+        await other.start(start_of("t1"))
+        through = postgres_schema.replace(f":{at.port}/", f":{between.port}/")
+        async with PostgresStore(f"{through}&timeout=2&connections=1") as store:
+            if prepared:
+                await store.start(start_of("t2"))
+            between.fail_at_answer_to(b"t1" if prepared else b"FOR UPDATE", Fault.SILENCE)
+            with pytest.raises(StoreUnavailable, match="did not answer in time"):
+                await store.deliver(signal_of("s1", thread_id="t1"))
+            assert between.struck.is_set()
+            with anyio.fail_after(5 if prepared else 30):
+                assert (await other.deliver(signal_of("s2", thread_id="t1"))).new
 
 
 async def test_a_transaction_that_takes_too_long_leaves_nobody_its_connection(
@@ -208,6 +233,21 @@ async def test_a_transaction_that_takes_too_long_leaves_nobody_its_connection(
         assert (await store.deliver(signal_of("s1", thread_id="t1"))).new
         assert len(await rows(store, Inbox(address=address_of("t1")))) == 1
     assert [record for record in caplog.records if record.name == "asyncio"] == []  # as of one left open
+
+
+async def test_a_transaction_of_many_statements_that_takes_too_long_is_ended(postgres_schema: str) -> None:
+    async def work(session: Session) -> None:
+        while True:
+            await session.fetch("SELECT pg_sleep(0.5)", ())
+
+    link = Link(find_place(f"{postgres_schema}&connections=1&timeout=1"))
+    await link.open()
+    try:
+        with anyio.fail_after(60), pytest.raises(StoreUnavailable, match="transaction timeout"):
+            await link.transact(work)
+        assert await link.read("SELECT 1", ()) == [(1,)]
+    finally:
+        await link.close()
 
 
 async def test_connections_to_a_server_that_was_the_primary_are_not_used_again(server: Postgres) -> None:
