@@ -138,7 +138,7 @@ class Thread(Generic[M, D]):
         standing = found.standing
         if standing.status == "parked":
             raise Parked(self.thread_id, standing.reason or "", standing.note or "")
-        data: D = found.data if isinstance(found, Left) else await self._data(found)
+        data: D = found.data if isinstance(found, Left) else await until_known(lambda: self._data(found))
         return Ended(state=standing.state, data=data, reason=standing.reason)
 
     async def settled(self) -> str:
@@ -377,6 +377,10 @@ class Client:
         if thread is not None and not here:
             await self._bell.ring(address, owner=owner)
 
+    async def _found(self, address: Address) -> ThreadRow:
+        """Its row: who waits for a thread waits for a store that is out of reach too."""
+        return await until_known(lambda: find_thread(self.store, address))
+
     async def until(
         self, address: Address, plan: Definition, reached: Callable[[ThreadRow | Left], bool]
     ) -> ThreadRow | Left:
@@ -389,7 +393,7 @@ class Client:
                     await watch.changed.wait()
             while True:
                 watch.changed.clear()
-                seen = watch.left or await find_thread(self.store, address)
+                seen = watch.left or await self._found(address)
                 _same_machine(seen, plan, address)
                 if reached(seen):
                     return seen

@@ -60,13 +60,16 @@ class Link:
 
     async def read(self, statement: str, values: Row) -> Sequence[Row]:
         """The rows of one statement that writes nothing; none where it asks for what no row can hold."""
-        try:
-            async with self._session() as session:
+
+        async def once(session: Session, landing: Landing) -> Sequence[Row]:
+            try:
                 return await session.fetch(statement, values)
-        except FAILURES as error:
-            if is_of_one_write(error):
-                return ()
-            raise explain(self.place.where, error) from error
+            except FAILURES as error:
+                if is_of_one_write(error):
+                    return ()
+                raise
+
+        return await self._until_alone(once)
 
     async def write(self, statement: str, values: Row) -> Sequence[Row]:
         """The rows of one statement that writes, by itself: when this returns, the disk has it."""
@@ -110,7 +113,8 @@ class Link:
     async def _until_alone(
         self, once: Callable[[Session, Landing], Awaitable[T]], *, opening: bool = False
     ) -> T:
-        """Write, and again where it and another write stood in each other's way."""
+        """Write or read, and again where it and another write stood in each other's way, or, once, where
+        the connection turned out to be lost before anything was written."""
         tries = 0
         while True:
             landing = Landing()
@@ -118,15 +122,22 @@ class Link:
                 async with self._session() as session:
                     return await once(session, landing)
             except FAILURES as error:
-                if state_of(error) == READ_ONLY:
-                    # It was the primary once: the next connections look for the one that is.
-                    await self.pool.expire_connections()
+                lost = _is_lost(error)
+                if lost or state_of(error) == READ_ONLY:
+                    # The others were lost with it, or lead to what was the primary once.
+                    await self._renew()
                 if landing.begun and not _is_refusal(error):
                     raise unknown(self.place.where, error) from error
                 tries += 1
-                if state_of(error) not in AGAIN or tries == TRIES:
+                most = TRIES if state_of(error) in AGAIN else 1 + lost
+                if tries >= most:
                     raise explain(self.place.where, error, opening=opening) from error
             await anyio.sleep(random.uniform(0, 0.002 * tries))
+
+    async def _renew(self) -> None:
+        """Let every call from now on have a connection that is made after it."""
+        with suppress(asyncpg.InterfaceError):  # the store is being closed
+            await self.pool.expire_connections()
 
     @asynccontextmanager
     async def _session(self) -> AsyncGenerator[Session, None]:
@@ -144,6 +155,11 @@ class Link:
 def _is_refusal(error: BaseException) -> bool:
     """The store, the server, or the driver before it sent anything, said no: nothing was written."""
     return isinstance(error, StoreError) or bool(state_of(error)) or is_of_one_write(error)
+
+
+def _is_lost(error: BaseException) -> bool:
+    """The connection ended. Whoever has waited in vain waits no second time."""
+    return not state_of(error) and not isinstance(error, TimeoutError)
 
 
 async def _nothing(connection: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from urllib.parse import urlsplit
 
 import anyio
 import anyio.lowlevel
@@ -12,7 +11,6 @@ import asyncpg
 import pytest
 from attrs import define, field
 from servers.postgres import Postgres, postgres
-from servers.proxy import Fault, proxy
 
 from perdure import Fire, Machine, Runtime, State, Step, record
 from perdure.runtime import Observation
@@ -109,22 +107,18 @@ async def test_a_server_that_is_killed_and_comes_back_loses_and_repeats_nothing(
 
 async def test_connections_that_the_server_ends_are_made_anew(postgres_schema: str) -> None:
     name = postgres_schema.rpartition("=")[2]
-    ended: list[int] = []
 
     async def end_connections() -> None:
         other = await asyncpg.connect(postgres_schema.partition("?")[0])
-        ended.append(
-            await other.fetchval(
-                """SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity
-                WHERE application_name = $1""",
-                name,
-            )
-        )
+        while not await other.fetchval(  # while some are being made anew there may be none
+            """SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM pg_stat_activity
+            WHERE application_name = $1""",
+            name,
+        ):
+            pass
         await other.close()
 
     await run_through(f"{postgres_schema}&application_name={name}", end_connections)
-    assert len(ended) == len(FAULTS_AT)
-    assert all(ended)
 
 
 async def beat_on(store: PostgresStore) -> None:
@@ -175,46 +169,6 @@ async def test_calls_that_are_cancelled_while_they_wait_for_a_connection_leak_no
         with anyio.fail_after(60):
             assert (await store.start(start_of("t1"))).created
             assert [thread.address.thread_id for thread in await rows(store, Threads())] == ["t1"]
-
-
-async def test_a_commit_whose_answer_is_lost_is_unknown_and_lands_once(
-    postgres_schema: str,
-) -> None:
-    at = urlsplit(postgres_schema)
-    assert at.hostname is not None
-    assert at.port is not None
-    async with proxy(at.hostname, at.port) as between:
-        through = postgres_schema.replace(f":{at.port}/", f":{between.port}/")
-        async with PostgresStore(through) as store:
-            thread = (await store.start(start_of("t1"))).thread
-            commit = commit_of(thread)
-            between.fail_at_answer_to(commit.log.head, Fault.CUT)
-            with pytest.raises(OutcomeUnknown):
-                await store.commit(commit)
-            await store.commit(commit)
-            assert [row.n for row in await rows(store, Log(address=thread.address))] == [0, 1]
-
-
-@pytest.mark.parametrize("prepared", [False, True])
-async def test_a_network_that_falls_silent_in_a_transaction_leaves_nothing_locked(
-    prepared: bool, postgres_schema: str
-) -> None:
-    """The server has sent its answer and hears nothing more: for hours, if it were left to TCP."""
-    at = urlsplit(postgres_schema)
-    assert at.hostname is not None
-    assert at.port is not None
-    async with proxy(at.hostname, at.port) as between, PostgresStore(postgres_schema) as other:
-        await other.start(start_of("t1"))
-        through = postgres_schema.replace(f":{at.port}/", f":{between.port}/")
-        async with PostgresStore(f"{through}&timeout=2&connections=1") as store:
-            if prepared:
-                await store.start(start_of("t2"))
-            between.fail_at_answer_to(b"t1" if prepared else b"FOR UPDATE", Fault.SILENCE)
-            with pytest.raises(StoreUnavailable, match="did not answer in time"):
-                await store.deliver(signal_of("s1", thread_id="t1"))
-            assert between.struck.is_set()
-            with anyio.fail_after(5 if prepared else 30):
-                assert (await other.deliver(signal_of("s2", thread_id="t1"))).new
 
 
 async def test_a_transaction_that_takes_too_long_leaves_nobody_its_connection(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from asyncio import sleep
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from attrs import evolve
@@ -40,7 +40,19 @@ from perdure.runtime import (
     UnknownMachine,
 )
 from perdure.runtime._look import why
-from perdure.stores import Address, Inbox, SignalConflict, Threads, TooLarge
+from perdure.stores import (
+    Address,
+    Inbox,
+    MemoryStore,
+    Page,
+    Query,
+    SignalConflict,
+    StoreUnavailable,
+    Threads,
+    TooLarge,
+)
+
+R = TypeVar("R")
 
 SECOND = 1_000_000
 
@@ -715,3 +727,32 @@ async def test_who_waits_beside_the_worker_that_runs_the_thread_asks_the_store_o
     assert loop.elapsed == 10  # and is told at once when it has ended
     asked = [query for query in engine.store.pages if isinstance(query, Threads) and query.thread_id == "t"]
     assert len(asked) <= 12
+
+
+class Away(MemoryStore):
+    """Out of reach at one look."""
+
+    looks = 0
+    away_at = 0
+
+    async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:
+        self.looks += 1
+        if self.looks == self.away_at:
+            raise StoreUnavailable("away")
+        return await super().page(query, after=after, limit=limit)
+
+
+@pytest.mark.parametrize("look", [1, 2])
+@simulated
+async def test_who_waits_for_a_thread_waits_for_a_store_that_is_away_too(loop: SimLoop, look: int) -> None:
+    """At the look at the thread, and at the one at its data."""
+    sim = Sim(loop, Desk)
+    sim.store = store = Away(clock=loop.now)
+    engine = await sim.engine()
+    thread = await engine.runtime.start(Desk, Note(), thread_id="t", workspace="w")
+    await thread.signal(Desk.close, id="1")
+    await sim.until("ended")
+    store.looks, store.away_at = 0, look
+    ended = await sim.client().thread(Desk, thread_id="t", workspace="w").result()
+    assert ended.state == "done"
+    assert store.looks > look
