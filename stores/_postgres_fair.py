@@ -8,10 +8,11 @@ from typing import Any
 
 from attrs import frozen
 
+from ._fair import LOOKED_AT, POINT, Asking, Candidate, Choice, Group, Parts, Places, Some
 from ._limits import MAX_PRIORITY
 from ._postgres_session import Session
 from ._records import ClaimRequest, Micros
-from ._sql_fair import LOOKED_AT, POINT, Asking, Candidate, Choice, Group, Parts, Places, Some, Source, Way
+from ._sql_fair import Source, Way
 from ._sql_steps import Row
 
 PRIORITIES = f"generate_series({-MAX_PRIORITY}, {MAX_PRIORITY}) AS p (priority)"

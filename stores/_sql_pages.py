@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
 from attrs import evolve, frozen
 
+from ._cursors import BIGGEST, cursor_of, parse_cursor
 from ._queries import (
     Artifacts,
     Definitions,
@@ -51,8 +50,6 @@ from ._sql_rows import (
     read_worker,
 )
 from ._sql_steps import Dialect, Row
-
-BIGGEST = 2**63 - 1
 
 NUMBER = "(SELECT id FROM thread WHERE workspace = ? AND thread_id = ?)"
 
@@ -113,30 +110,14 @@ class Plan:
     def page(self, rows: Sequence[Row], limit: int) -> Page[Any]:
         read = tuple(self.read(row) for row in rows[:limit])
         more = len(rows) > limit
-        return Page(rows=read, next=json.dumps(list(self.cursor(read[-1]))) if more else None)
+        return Page(rows=read, next=cursor_of(self.cursor(read[-1])) if more else None)
 
     def _behind(self, after: str) -> tuple[str, Sequence[Any]]:
-        key = _parse(after, self.types)
+        key = parse_cursor(after, self.types)
         if self.descending:
             first, second = self.order
             return f"({first} < ? OR {first} = ? AND {second} > ?)", (key[0], key[0], key[1])
         return f"({', '.join(self.order)}) > ({', '.join('?' * len(key))})", key
-
-
-def _parse(after: str, types: Sequence[type]) -> Sequence[Any]:
-    try:
-        key = msgspec.json.decode(after, type=list[str | int])
-    except (msgspec.MsgspecError, UnicodeEncodeError):
-        key = []
-    if [type(part) for part in key] != list(types) or not all(map(_is_storable, key)):
-        raise ValueError(
-            f"{after[:80]!r} is no cursor of this query: pass on the `next` of its last page, or None"
-        )
-    return key
-
-
-def _is_storable(part: str | int) -> bool:
-    return isinstance(part, str) or -BIGGEST <= part <= BIGGEST
 
 
 def plan(query: Query[Any], dialect: Dialect) -> Plan:

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import field, frozen
 
+from ._fair import choose
 from ._records import Claim, Claimed, ClaimRequest, Micros
 from ._shares import without_full
 from ._sql_claims import load, owners
-from ._sql_fair import choose, sources
+from ._sql_fair import sources
 from ._sql_rows import STATUS_CODES
 from ._sql_steps import Row
 from ._sqlite_commits import SQLITE, Transaction

@@ -8,8 +8,9 @@ from itertools import chain, islice, takewhile
 
 from attrs import frozen
 
+from ._fair import LOOKED_AT, POINT, Asking, Candidate, Choice, Group, Parts, Places, Some
 from ._records import ClaimRequest, Micros
-from ._sql_fair import LOOKED_AT, POINT, Asking, Candidate, Choice, Group, Parts, Places, Some, Source, Way
+from ._sql_fair import Source, Way
 
 
 @frozen
