@@ -207,8 +207,8 @@ def _message(error: BaseException, depth: int = 3) -> str:
 
 
 def plain_text(text: str) -> str:
-    """Text that can be stored: bounded, and whatever is no valid Unicode written as an escape."""
-    return text[:MAX_TEXT].encode("utf-8", "backslashreplace").decode()
+    """Text that any store can hold: bounded, with NUL and whatever is no valid Unicode written as escapes."""
+    return text[:MAX_TEXT].replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode()
 
 
 def _notes(error: BaseException) -> list[str]:

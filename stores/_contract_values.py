@@ -18,6 +18,7 @@ from ._contract_make import (
     request_of,
     sealed,
     signal_of,
+    standing_of,
     start_of,
     started,
     thread_at,
@@ -201,6 +202,9 @@ async def check_limits_of_a_start(kit: Kit) -> None:
             for text in NO_NAMES:
                 await refused(ValueError, f"a {what} of {text!r}", store.start(named(text)))
             same(f"what is stored after a {what} was refused", await _look(store), before)
+        for text in ("a\0b", "\ud800"):
+            noted = start_of(standing=standing_of(note=text))
+            await refused(ValueError, f"a note of {text!r}", store.start(noted))
         large = evolve(start_of().log, payload=bytes(MAX_BODY + 1))
         await refused(TooLarge, "data over the limit", store.start(evolve(start_of(), log=large)))
         same("what is stored", await _look(store), before)
@@ -264,6 +268,8 @@ async def check_limits_of_a_commit(kit: Kit) -> None:
             wrong += [(TooLarge, spoiled) for spoiled in _named(base, text)]
         for text in NO_NAMES:
             wrong += [(ValueError, spoiled) for spoiled in _named(base, text)]
+        for text in ("a\0b", "\ud800"):
+            wrong.append((ValueError, evolve(base, standing=evolve(base.standing, note=text))))
         for kind, commit in wrong:
             await refused(kind, "a commit over a limit", store.commit(commit))
         same("what is stored", await _look(store), before)

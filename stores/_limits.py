@@ -57,6 +57,18 @@ def check_body(what: str, body: bytes | None) -> None:
         raise TooLarge(f"{what} has {len(body):,} bytes: at most {MAX_BODY:,} fit; put it into an artifact")
 
 
+def _check_note(thread: str, note: str | None) -> None:
+    """Refuse a note that some store could not hold."""
+    if note is None:
+        return
+    try:
+        note.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the note of {thread} holds a lone surrogate: it is not valid Unicode") from None
+    if "\0" in note:
+        raise ValueError(f"the note of {thread} holds the character NUL: write it as an escape")
+
+
 def check_start(start: Start) -> None:
     """Refuse a start that is over a limit."""
     check_name("workspace", start.address.workspace, MAX_WORKSPACE)
@@ -68,6 +80,7 @@ def check_start(start: Start) -> None:
     check_body(thread, start.items)
     for message in start.messages:
         check_body(f"message of thread {start.address.thread_id!r}", message)
+    _check_note(f"thread {start.address.thread_id!r}", start.standing.note)
     check_priority(f"thread {start.address.thread_id!r}: priority", start.priority)
     for signal in start.signals:
         check_signal(signal)
@@ -92,6 +105,7 @@ def check_commit(commit: Commit) -> None:
     thread = f"thread {commit.address.thread_id!r}"
     check_body(f"a step's record of {thread}", commit.log.payload)
     check_body(f"what a step of {thread} appended", commit.items)
+    _check_note(thread, commit.standing.note)
     if not any(_outside(commit)):  # as of most steps
         return
     for message in commit.messages:

@@ -67,7 +67,7 @@ class Standing:
     reason: str | None = None
     """Why the thread is parked, or how it ended: one of the named reasons."""
     note: str | None = None
-    """One line for people about ``reason``."""
+    """One line for people about ``reason``, without NUL."""
     wake: Micros | None = None
     """When a waiting thread is due; None: only a signal wakes it."""
     expires: Micros | None = None

@@ -27,7 +27,7 @@ async def test_a_text_that_the_database_cannot_hold_is_refused(text: str, postgr
         one = (await store.start(start_of("one"))).thread
         two = (await store.start(start_of("two"))).thread
         bad = commit_of(one)
-        spoiled = evolve(bad, standing=evolve(bad.standing, note=text))
+        spoiled = evolve(bad, standing=evolve(bad.standing, state=text))
         answers = await asyncio.gather(
             store.commit(spoiled), store.commit(commit_of(two)), return_exceptions=True
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -12,15 +12,14 @@ from typing import Any
 
 import pytest
 from attrs import define, evolve, field
+from harness.blobs import no_upload_is_lost_to_a_collection, orphan
 from harness.engine import Note, Sim, World, carrying, for_ever, job, simulated
 from harness.loop import SimLoop
 
-from perdure.artifacts import ArtifactBackend, BlobPage, FileArtifacts, NoSuchBlob
+from perdure.artifacts import BlobPage, FileArtifacts
 from perdure.machines import ArtifactRef, Fire, Machine, Namespace, Retry, State, Step, record
 from perdure.runtime import _collect
 from perdure.runtime._collect import Collected, collect
-from perdure.runtime._env import Env
-from perdure.runtime._uploads import Uploads
 from perdure.stores import Artifacts, Expire, Expired, Page, Query, SQLiteStore
 
 HOUR = timedelta(hours=1)
@@ -39,16 +38,6 @@ holdings = Namespace("holding", Holding)
 
 def sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-async def chunks(text: str) -> AsyncIterator[bytes]:
-    yield text.encode()
-
-
-async def orphan(artifacts: ArtifactBackend, text: str, workspace: str = "w") -> None:
-    """A blob that no record names."""
-    async with await artifacts.put(workspace, chunks(text)) as staged:
-        await staged.publish()
 
 
 async def upload(sim: Sim, text: str, days: float | None = None) -> ArtifactRef:
@@ -401,35 +390,9 @@ async def test_a_faulty_collection_loses_some(loop: SimLoop, store_of: Any, arti
 
 @pytest.mark.anyio
 async def test_no_upload_is_lost_to_a_collection_beside_it_on_a_disk(tmp_path: Path) -> None:
-    env = Env()
     store, artifacts = SQLiteStore(tmp_path / "perdure.db"), FileArtifacts(tmp_path / "artifacts")
     async with store, artifacts:
-        uploads = Uploads(store, artifacts, env)
-
-        async def forever() -> None:
-            while True:
-                await collect(store, artifacts, env.now, grace=timedelta(0))
-
-        collecting = asyncio.create_task(forever())
-        refs = [await again(artifacts, uploads, str(n)) for n in range(150)]
-        await asyncio.sleep(0)
-        collecting.cancel()
-        await asyncio.gather(collecting, return_exceptions=True)
-        lost = [ref.id for ref in refs if not await is_there(uploads, ref)]
-    assert lost == []
-
-
-async def again(artifacts: ArtifactBackend, uploads: Uploads, text: str) -> ArtifactRef:
-    """Upload bytes that lie there already, held by nobody."""
-    await orphan(artifacts, text)
-    return await uploads.put(text.encode(), media_type="text/plain", workspace="w")
-
-
-async def is_there(uploads: Uploads, ref: ArtifactRef) -> bool:
-    try:
-        return len(await uploads.get(ref, workspace="w")) == ref.size_bytes
-    except NoSuchBlob:
-        return False
+        await no_upload_is_lost_to_a_collection(store, artifacts, 150)
 
 
 def test_the_sizes_of_the_race_are_the_ones_that_are_promised() -> None:
