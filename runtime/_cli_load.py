@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
 from typing import Any
@@ -14,7 +13,7 @@ import attrs
 import msgspec
 
 from perdure.machines import Definition, NotStorable, Unreadable
-from perdure.stores import MAX_ID, MAX_WORKSPACE, Address, SQLiteStore, Store, check_name, open_store
+from perdure.stores import MAX_ID, MAX_WORKSPACE, Address, Store, check_name, open_store
 
 from ._errors import PerdureError
 from ._runtime import Runtime
@@ -94,10 +93,7 @@ def store_at(url: str | None, runtime: Runtime[Any] | None = None, *, read_only:
     given = url or (DEFAULT_STORE if runtime is None else runtime.store)
     if not isinstance(given, str):
         return given
-    store = open_store(given, read_only=read_only)
-    if isinstance(store, SQLiteStore) and not Path(store.path).exists():
-        raise BadInput(f"there is no store at {store.path!r}: name it with --store, or start a thread first")
-    return store
+    return open_store(given, read_only=read_only, create=False)
 
 
 def parse(text: str, what: str, kind: Any = msgspec.Raw) -> Any:

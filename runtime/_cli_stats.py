@@ -39,6 +39,8 @@ async def show_store_stats(out: Output, place: Place) -> None:
         out.line(Styled("file      ", "dim"), f"{path}  {size_text(size)}")
     if facts.files:
         out.line(Styled("store     ", "dim"), size_text(sum(facts.files.values())))
+    elif facts.place:
+        out.line(Styled("store     ", "dim"), facts.place)
 
 
 def _store_json(place: Place, count: Count, facts: StoreFacts) -> dict[str, Any]:
@@ -54,6 +56,7 @@ def _store_json(place: Place, count: Count, facts: StoreFacts) -> dict[str, Any]
         ],
         "parked": count.parked,
         "longest": [{"thread": row.address.thread_id, "rows": row.n} for row in count.longest],
+        "store": facts.place,
         "files": facts.files,
         "bytes": sum(facts.files.values()) if facts.files else None,
     }

@@ -79,7 +79,11 @@ def installation() -> Iterator[Check]:
 def disk(facts: StoreFacts) -> Iterator[Check]:
     """Where the store's file lies, and how it is written."""
     if facts.kind != "sqlite":
-        yield Check(name="store kind", verdict="ok", said=facts.kind)
+        yield Check(
+            name="store kind",
+            verdict="ok",
+            said=f"{facts.kind}, {facts.place}" if facts.place else facts.kind,
+        )
         return
     written = facts.journal_mode == "wal" and facts.synchronous == "FULL"
     size = sum(facts.files.values())

@@ -126,7 +126,7 @@ def _begin(worker: Worker, probe: Probe | None, notify: Notifier) -> None:
 def _start_line(runtime: Runtime[Any], worker: Worker, probe: Probe | None) -> str:
     machines = ", ".join(f"{plan.name} version {plan.version}" for plan in runtime.definitions.values())
     store = worker.store
-    place = store.path if isinstance(store, SQLiteStore) else type(store).__name__
+    place = store.path if isinstance(store, SQLiteStore) else getattr(store, "where", type(store).__name__)
     health = "" if probe is None else f", health at {probe.url}"
     return f"worker {worker.worker} runs {machines or 'no machine'} from {place}{health}"
 

@@ -17,6 +17,10 @@ class BadStoreURL(StoreError):
     """The URL names no store that is known here, or one that cannot be opened by this process."""
 
 
+def no_store(where: str) -> BadStoreURL:
+    return BadStoreURL(f"there is no store {where}: name one that is there, or start a thread first")
+
+
 class StoreUnreadable(StoreError):
     """What lies at the URL is not a perdure store, is damaged, or was written by a newer perdure."""
 

@@ -23,6 +23,7 @@ class StoreFacts:
     kind: str
     """``sqlite``, or the store's class name."""
     place: str | None = None
+    """The file; of a store elsewhere its ``where``, which says it for people, without credentials."""
     files: Mapping[str, int] = field(factory=dict[str, int])
     """The store's files, each with its size in bytes."""
     schema: int | None = None
@@ -41,7 +42,7 @@ def store_facts(store: Store) -> StoreFacts:
     A file that is not there, or cannot be read, is left out.
     """
     if not isinstance(store, SQLiteStore):
-        return StoreFacts(kind=type(store).__name__)
+        return StoreFacts(kind=type(store).__name__, place=getattr(store, "where", None))
     place = os.path.realpath(store.path)
     kind = find_file_system(place, read_mounts())
     schema, mode = _header(place)

@@ -11,7 +11,7 @@ import anyio
 from ._errors import StoreUnavailable
 from ._postgres_link import Link
 from ._postgres_place import find_place
-from ._postgres_schema import examine, prepare
+from ._postgres_schema import examine, find, prepare
 from ._postgres_session import POSTGRES
 from ._postgres_writer import Writer
 from ._queries import Page, Query
@@ -39,15 +39,22 @@ class PostgresStore(SQLStore):
 
     ``clock`` gives microseconds since the epoch, UTC; None: the server's clock, which is one for all workers.
     ``read_only``: nothing is created, migrated or written; ``StoreUnreadable`` where the schema is missing or
-    an older perdure's, and ``StoreUnavailable`` from whatever would write.
+    an older perdure's, and ``StoreUnavailable`` from whatever would write. ``create`` False: ``BadStoreURL``
+    where the schema is missing.
     """
 
     def __init__(
-        self, url: str, *, clock: Callable[[], Micros] | None = None, read_only: bool = False
+        self,
+        url: str,
+        *,
+        clock: Callable[[], Micros] | None = None,
+        read_only: bool = False,
+        create: bool = True,
     ) -> None:
         self._place = find_place(url)
         self._clock = clock
         self._read_only = read_only
+        self._create = create
         self._link: Link | None = None
         self._writer: Writer | None = None
 
@@ -60,6 +67,8 @@ class PostgresStore(SQLStore):
         link = Link(self._place)
         try:
             await link.open()
+            if not self._create:
+                await link.transact(find, opening=True)
             await link.transact(examine if self._read_only else prepare, opening=True)
         except BaseException:
             with anyio.CancelScope(shield=True):

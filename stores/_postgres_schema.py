@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ._errors import BadStoreURL, StoreUnreadable
+from ._errors import BadStoreURL, StoreUnreadable, no_store
 from ._postgres_session import Session, lock_key
 
 Migration = Sequence[str]
@@ -138,6 +138,12 @@ async def prepare(session: Session, migrations: Sequence[Migration] = MIGRATIONS
         for statement in migration:
             await session.run(statement)
     await session.run(f"UPDATE perdure SET version = {len(migrations)}")
+
+
+async def find(session: Session) -> None:
+    """Refuse, with ``BadStoreURL``, a schema that is not there."""
+    if not await _version(session, len(MIGRATIONS)):
+        raise no_store(f"in {session.where}")
 
 
 async def examine(session: Session, migrations: Sequence[Migration] = MIGRATIONS) -> None:

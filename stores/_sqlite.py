@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 
 from ._clock import system_clock
-from ._errors import StoreUnavailable
+from ._errors import StoreUnavailable, no_store
 from ._queries import Page, Query
 from ._records import Micros
 from ._sql_pages import plan
@@ -37,10 +37,10 @@ class SQLiteStore(SQLStore):
     neither be opened nor created; ``StoreUnreadable`` where it is no perdure store, is damaged, or was
     written by a newer perdure. ``clock`` gives microseconds since the epoch, UTC; whichever thread writes
     calls it. ``read_only``: nothing is created, migrated or written; ``StoreUnreadable`` where the file is an
-    older perdure's, and ``StoreUnavailable`` from whatever would write. ``inline``: a step's commit that
-    comes alone is written in the event loop's own thread, which then stands still for as long as the disk
-    takes, and not handed to another thread and back: for few threads at a time on a fast disk, where it saves
-    about a third of a step's time.
+    older perdure's, and ``StoreUnavailable`` from whatever would write. ``create`` False: ``BadStoreURL``
+    where the file is not there. ``inline``: a step's commit that comes alone is written in the event loop's
+    own thread, which then stands still for as long as the disk takes, and not handed to another thread and
+    back: for few threads at a time on a fast disk, where it saves about a third of a step's time.
     """
 
     def __init__(
@@ -49,11 +49,13 @@ class SQLiteStore(SQLStore):
         *,
         clock: Callable[[], Micros] = system_clock,
         read_only: bool = False,
+        create: bool = True,
         inline: bool = False,
     ) -> None:
         self._path = str(path)
         self._clock = clock
         self._read_only = read_only
+        self._create = create
         self._inline = inline
         self._reads: aiosqlite.Connection | None = None
         self._writer: Writer | None = None
@@ -64,6 +66,8 @@ class SQLiteStore(SQLStore):
         return self._path
 
     async def __aenter__(self) -> SQLiteStore:
+        if not self._create and not await anyio.Path(self._path).exists():
+            raise no_store(f"at {self._path!r}")
         self._path = await anyio.to_thread.run_sync(find_place, self._path)
         try:
             self._reads = await self._prepared()

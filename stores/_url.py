@@ -19,7 +19,13 @@ SHAPES = (
 INLINE = "commit=inline"
 
 
-def open_store(url: str, *, clock: Callable[[], Micros] | None = None, read_only: bool = False) -> Store:
+def open_store(
+    url: str,
+    *,
+    clock: Callable[[], Micros] | None = None,
+    read_only: bool = False,
+    create: bool = True,
+) -> Store:
     """Make the store that ``url`` names; ``async with`` opens it, and nothing is touched before.
 
     ``memory://`` is a new ``MemoryStore``. ``sqlite:///PATH`` is the file ``PATH``, taken as it is written,
@@ -34,7 +40,7 @@ def open_store(url: str, *, clock: Callable[[], Micros] | None = None, read_only
     ``BadStoreURL`` for anything else; what it says never repeats the URL, which may hold a password.
     ``clock`` gives microseconds since the epoch; None: this machine's, and with PostgreSQL the server's,
     which is one for all machines. ``read_only``: nothing is created, migrated or written; a new memory store
-    has nothing to protect.
+    has nothing to protect. ``create`` False: opening raises ``BadStoreURL`` where no store is there yet.
     """
     scheme, found, rest = url.partition("://")
     if not found or not re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]{0,31}", scheme):
@@ -50,21 +56,23 @@ def open_store(url: str, *, clock: Callable[[], Micros] | None = None, read_only
                 raise BadStoreURL(f"the one option of a sqlite URL is ?{INLINE}, and no path holds a '?'")
             inline = bool(option)
             path = _sqlite_path(rest)
-            return SQLiteStore(path, clock=clock or system_clock, read_only=read_only, inline=inline)
+            return SQLiteStore(
+                path, clock=clock or system_clock, read_only=read_only, create=create, inline=inline
+            )
         case "postgresql" | "postgres":
-            return _postgres(url, clock, read_only)
+            return _postgres(url, clock, read_only, create)
         case other:
             raise BadStoreURL(f"no store is known for {other}:// URLs: {SHAPES}")
 
 
-def _postgres(url: str, clock: Callable[[], Micros] | None, read_only: bool) -> Store:
+def _postgres(url: str, clock: Callable[[], Micros] | None, read_only: bool, create: bool) -> Store:
     try:
         from ._postgres import PostgresStore  # the driver is there for those who asked for it
     except ModuleNotFoundError as error:
         if error.name != "asyncpg":
             raise
         raise BadStoreURL("PostgreSQL needs its driver: pip install 'perdure[postgres]'") from None
-    return PostgresStore(url, clock=clock, read_only=read_only)
+    return PostgresStore(url, clock=clock, read_only=read_only, create=create)
 
 
 def _sqlite_path(rest: str) -> str:
