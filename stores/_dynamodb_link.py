@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
@@ -34,6 +33,8 @@ class Link:
     """A client of one table's service. Whatever the driver raises leaves here as an error of the store."""
 
     place: Place
+    jitter: Callable[[float, float], float]
+    """A number between two, at random."""
     _client: Any = field(default=None, init=False, repr=False)
 
     async def open(self) -> None:
@@ -64,8 +65,12 @@ class Link:
         an earlier try of this very call that has changed that."""
         return await self._call(operation, asked, writes=True, opening=opening)
 
+    def tries(self) -> Tries:
+        """For one call, from now on."""
+        return Tries(self.place.timeout, self.jitter)
+
     async def _call(self, operation: str, asked: Asked, *, writes: bool, opening: bool) -> Asked:
-        tries = Tries(self.place.timeout)
+        tries = self.tries()
         lost = False
         while True:
             try:
@@ -92,13 +97,14 @@ class Link:
 class Tries:
     """When to try again, and when no more."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, jitter: Callable[[float, float], float]) -> None:
+        self._jitter = jitter
         self._until = asyncio.get_running_loop().time() + seconds
         self._longest = FIRST_PAUSE
 
     async def another(self) -> bool:
         """Whether there is time for another try; it has come when this returns."""
-        pause = random.uniform(0, self._longest)
+        pause = self._jitter(0, self._longest)
         self._longest = min(2 * self._longest, LONGEST_PAUSE)
         if asyncio.get_running_loop().time() + pause > self._until:
             return False

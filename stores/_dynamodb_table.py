@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
+from anyio import CancelScope
 from attrs import define, field
 
 from ._dynamodb_asks import Action, Delete, Item, Key, Put, Span, Update
@@ -27,16 +29,22 @@ class DynamoDBTable:
     """See ``Table``: a table of DynamoDB, which is made where it is missing."""
 
     place: Place
+    jitter: Callable[[float, float], float] = random.uniform
     _link: Link = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._link = Link(self.place)
+        self._link = Link(self.place, self.jitter)
 
     async def open(self, *, read_only: bool = False) -> None:
         """Reach the table; ``read_only``: nothing is made. ``BadStoreURL`` where whoever opens it is not let
         in, ``StoreUnreadable`` where the table is another program's."""
         await self._link.open()
-        await (examine if read_only else prepare)(self._link)
+        try:
+            await (examine if read_only else prepare)(self._link)
+        except BaseException:
+            with CancelScope(shield=True):
+                await self._link.close()
+            raise
 
     async def close(self) -> None:
         await self._link.close()
@@ -51,7 +59,7 @@ class DynamoDBTable:
         found: dict[Key, Item] = {}
         for some in _batches(dict.fromkeys(keys), MOST_READ):
             left: Mapping[str, Any] = {"Keys": [pack_key(key) for key in some], "ConsistentRead": True}
-            tries = Tries(self.place.timeout)
+            tries = self._link.tries()
             while True:
                 answer = await self._link.read("batch_get_item", {"RequestItems": {self.place.table: left}})
                 items = answer["Responses"].get(self.place.table, ())
@@ -98,7 +106,7 @@ class DynamoDBTable:
     async def write_many(self, actions: Sequence[Put | Delete], /) -> None:
         for some in _batches(actions, MOST_WRITTEN):
             left: Sequence[Any] = [_request(action) for action in some]
-            tries = Tries(self.place.timeout)
+            tries = self._link.tries()
             while True:
                 answer = await self._link.write(
                     "batch_write_item", {"RequestItems": {self.place.table: left}}
