@@ -55,6 +55,8 @@ class Proxy:
     port_of_server: int
     passed: dict[bool, int] = field(factory=lambda: {False: 0, True: 0}, init=False)
     """Bytes of requests (False) and of answers (True) that were passed on."""
+    pieces: dict[bool, list[int]] = field(factory=lambda: {False: [], True: []}, init=False)
+    """At which of these bytes each began that was sent at once."""
     struck: asyncio.Event = field(factory=asyncio.Event, init=False)
     """Set when a fault that was asked for has come."""
     _fault: Fault = field(default=Fault.CUT, init=False)
@@ -168,6 +170,7 @@ class Proxy:
     def _parts(self, piece: bytes, *, answers: bool) -> list[tuple[bytes, Fault | None]]:
         """What is passed on at once, each with what happens after it."""
         before = self.passed[answers]
+        self.pieces[answers].append(before)
         self.passed[answers] += len(piece)
         if not answers and self._marks and self._marks in piece:
             self._marks = b""
