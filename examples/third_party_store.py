@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from msgspec import json
+from msgspec import Raw, json
 
 from perdure.stores import (
     ArtifactRow,
@@ -33,24 +33,35 @@ from perdure.stores import (
     Delivered,
     Expire,
     Expired,
+    InboxRow,
+    ItemsRow,
+    KeyRow,
+    LogRow,
     MemoryRow,
     MemoryStore,
+    MessageRow,
     Micros,
+    OutboxRow,
     OutcomeUnknown,
     Page,
     Query,
     Release,
     Remember,
+    RowKind,
     Share,
     Shared,
     Signal,
     Start,
     Started,
     Store,
+    StoredRow,
     StoreError,
     StoreUnavailable,
     StoreUnreadable,
+    ThreadPart,
+    ThreadRow,
     WorkerRow,
+    kind_of_row,
     system_clock,
 )
 from perdure.stores.contract import CHECKS, Clock, Kit
@@ -69,8 +80,22 @@ WRITES: dict[str, Any] = {
     "upload": tuple[ArtifactRow],
     "remember": tuple[Remember],
     "expire": tuple[Expire],
+    "restore": tuple[tuple[tuple[RowKind, Raw], ...]],
 }
 """Which calls a line may hold, and the types of their arguments: nothing else is made of what is read."""
+ROWS: dict[RowKind, Any] = {
+    "definition": DefinitionRow,
+    "memory": MemoryRow,
+    "artifact": ArtifactRow,
+    "key": KeyRow,
+    "message": MessageRow,
+    "log": ThreadPart[LogRow],
+    "items": ThreadPart[ItemsRow],
+    "inbox": ThreadPart[InboxRow],
+    "outbox": ThreadPart[OutboxRow],
+    "thread": ThreadRow,
+}
+"""The types of rows that are restored, each of which stands behind its kind."""
 
 
 class JournalStore(Store):
@@ -133,6 +158,9 @@ class JournalStore(Store):
 
     async def expire(self, request: Expire, /) -> Expired:
         return await self._write(MemoryStore.expire, request)
+
+    async def restore(self, rows: Sequence[StoredRow], /) -> None:
+        await self._write(MemoryStore.restore, [(kind_of_row(row), row) for row in rows])
 
     async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:
         await self._in_turn(None)
@@ -201,6 +229,8 @@ class JournalStore(Store):
         at, name, arguments = call.split(b" ", 2)
         self._now = int(at)
         values = json.decode(arguments, type=WRITES[name.decode()])
+        if name == b"restore":
+            values = ([json.decode(row, type=ROWS[kind]) for kind, row in values[0]],)
         try:
             return await getattr(self._memory, name.decode())(*values)
         except (StoreError, ValueError) as refusal:

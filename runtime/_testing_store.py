@@ -31,6 +31,7 @@ from perdure.stores import (
     Signal,
     Start,
     Started,
+    StoredRow,
     StoreUnavailable,
     WorkerRow,
 )
@@ -176,6 +177,9 @@ class FaultyStore:
 
     async def expire(self, request: Expire, /) -> Expired:
         return await self._write("expire", request)  # type: ignore[no-any-return]
+
+    async def restore(self, rows: Sequence[StoredRow], /) -> None:
+        await self._write("restore", rows)
 
     async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:
         self.pages.append(query)

@@ -68,5 +68,9 @@ class SignalConflict(StoreError):
     """A signal with this id was accepted before with another event or payload; the first one stands."""
 
 
+class RestoreConflict(StoreError):
+    """A row was to be restored where another row stands; nothing was written."""
+
+
 class ThreadEnded(StoreError):
     """The thread has ended; it takes no new signals."""

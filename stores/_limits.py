@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sized
+from collections.abc import Iterator, Sequence, Sized
 
 from ._errors import TooLarge
+from ._kinds import StoredRow, ThreadPart, bytes_of_row, key_of_row, kind_of_row
 from ._outside import Expire, Remember
-from ._records import ArtifactRow, Commit, Signal, Start
+from ._records import (
+    ArtifactRow,
+    Commit,
+    InboxRow,
+    KeyRow,
+    MemoryRow,
+    MessageRow,
+    OutboxRow,
+    Signal,
+    Start,
+    ThreadRow,
+)
 
 MAX_WORKSPACE = 128
 """Bytes of UTF-8 in a workspace."""
@@ -21,8 +33,8 @@ MAX_OUTSIDE = 64
 """Memory keys, checks, messages, artifacts, explicit keys and outbox entries that one commit may write."""
 MAX_SOURCES = 64
 """Names in an artifact's ``derived_from``, each of at most ``MAX_ID`` bytes."""
-
-
+MAX_RESTORED = 25
+"""Rows of one ``restore``, whose bodies have together at most ``MAX_BODY`` bytes."""
 MAX_PRIORITY = 10
 """How far a thread's priority may be from 0, up and down."""
 
@@ -188,3 +200,48 @@ def check_signal(signal: Signal) -> None:
     check_name("thread id", signal.address.thread_id, MAX_ID)
     check_name("signal id", signal.id)
     check_body(f"signal {signal.id!r}", signal.payload)
+
+
+def check_restore(rows: Sequence[StoredRow]) -> None:
+    """Refuse a batch that is over a limit, or that names a row twice."""
+    if len(rows) > MAX_RESTORED:
+        raise TooLarge(f"{len(rows)} rows were to be restored: at most {MAX_RESTORED} fit into one batch")
+    for row in rows:
+        for what, name, limit in _names(row):
+            check_name(f"{what} of a {kind_of_row(row)} row", name, limit)
+    size = sum(map(bytes_of_row, rows))
+    if size > MAX_BODY:
+        raise TooLarge(
+            f"{len(rows)} rows of {size:,} bytes were to be restored: at most {MAX_BODY:,} fit into one "
+            "batch; restore fewer at once"
+        )
+    if len({(kind_of_row(row), key_of_row(row)) for row in rows}) < len(rows):
+        raise ValueError("a batch restores a row twice: give each row once")
+
+
+def _names(row: StoredRow) -> Iterator[tuple[str, str, int]]:
+    if isinstance(row, ThreadPart | ThreadRow):
+        yield "workspace", row.address.workspace, MAX_WORKSPACE
+        yield "thread id", row.address.thread_id, MAX_ID
+    if isinstance(row, MemoryRow | ArtifactRow | KeyRow | MessageRow):
+        yield "workspace", row.workspace, MAX_WORKSPACE
+    if isinstance(row, MemoryRow | ArtifactRow | MessageRow | ThreadRow):
+        yield "principal", row.principal, MAX_NAME
+    if isinstance(row, MessageRow | ThreadRow):
+        yield "session", row.session, MAX_ID
+    match row:
+        case MemoryRow():
+            yield "namespace", row.namespace, MAX_NAME
+            yield "key", row.key, MAX_NAME
+        case ArtifactRow():
+            yield "id", row.id, MAX_NAME
+        case KeyRow():
+            yield "effect", row.effect, MAX_NAME
+            yield "key", row.key, MAX_NAME
+        case ThreadPart(row=InboxRow(id=id_)):
+            yield "signal id", id_, MAX_NAME
+        case ThreadPart(row=OutboxRow(target=target)):
+            yield "target workspace", target.workspace, MAX_WORKSPACE
+            yield "target thread id", target.thread_id, MAX_ID
+        case _:
+            pass

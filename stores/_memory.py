@@ -11,15 +11,18 @@ from attrs import evolve
 
 from ._clock import system_clock
 from ._errors import KeyTaken, MemoryMoved, SignalConflict, StaleClaim, ThreadEnded
+from ._kinds import StoredRow
 from ._limits import (
     check_artifact,
     check_commit,
     check_expire,
     check_remember,
+    check_restore,
     check_signal,
     check_start,
 )
 from ._memory_claims import PENDING, MemoryClaims
+from ._memory_restore import restore
 from ._memory_tables import newest_version
 from ._outside import Expire, Expired, Remember
 from ._queries import Page, Query
@@ -179,6 +182,11 @@ class MemoryStore(MemoryClaims):
         expired = self._tables.expire(request)
         await _give_way()
         return expired
+
+    async def restore(self, rows: Sequence[StoredRow], /) -> None:
+        check_restore(rows)
+        restore(self._tables, rows, self._clock())
+        await _give_way()
 
     async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:
         page = self._tables.page(query, after, limit)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
 from attrs import evolve
 
+from ._kinds import StoredRow, ThreadPart, key_of_row
 from ._outside import Expire, Expired
 from ._queries import (
     Artifacts,
@@ -23,6 +25,7 @@ from ._queries import (
     Outbox,
     Page,
     Query,
+    Rows,
     Threads,
     Workers,
 )
@@ -209,6 +212,36 @@ def _definitions(tables: Tables, query: Definitions) -> Iterable[DefinitionRow]:
             yield row
 
 
+def _rows(tables: Tables, query: Rows) -> Iterable[StoredRow]:
+    match query.kind:
+        case "definition":
+            return tables.definitions.values()
+        case "memory":
+            return chain(*tables.memory.values())
+        case "artifact":
+            return tables.artifacts.values()
+        case "key":
+            return tables.keys.values()
+        case "message":
+            return chain(*tables.messages.values())
+        case "thread":
+            return tables.threads.values()
+        case "log":
+            return _parts(tables.log)
+        case "items":
+            return _parts(tables.items)
+        case "inbox":
+            return _parts(tables.inbox)
+        case "outbox":
+            return _parts(tables.outbox)
+
+
+def _parts(table: Mapping[Address, Sequence[Any]]) -> Iterator[ThreadPart]:
+    for address, rows in table.items():
+        for row in rows:
+            yield ThreadPart(address=address, row=row)
+
+
 Match = Callable[[Tables, Any], Iterable[Any]]
 Order = Callable[[Any], tuple[Any, ...]]
 
@@ -223,5 +256,6 @@ ANSWERS: dict[type[Query[Any]], tuple[Match, Order]] = {
     Keys: (_keys, lambda row: (row.key,)),
     Outbox: (_outbox, lambda row: (row.seq, row.n)),
     Definitions: (_definitions, lambda row: (row.machine, row.version, row.hash)),
+    Rows: (_rows, key_of_row),
     Workers: (_workers, lambda row: (-row.started, row.id)),
 }

@@ -10,13 +10,26 @@ from typing import Any
 from attrs import define, field
 
 from ._errors import OutcomeUnknown, StoreUnavailable
+from ._kinds import StoredRow, ThreadPart
 from ._outside import Expire, Remember
 from ._postgres_claims import claim
 from ._postgres_commits import CLOCK, is_plain_commit, land_alone, land_together
 from ._postgres_link import Link
 from ._postgres_session import POSTGRES, Session, lock_key
 from ._postgres_starts import is_plain_start, start_together, started
-from ._records import Address, ArtifactRow, ClaimRequest, Commit, Micros, Signal, Start
+from ._records import (
+    Address,
+    ArtifactRow,
+    ClaimRequest,
+    Commit,
+    KeyRow,
+    MemoryRow,
+    MessageRow,
+    Micros,
+    Signal,
+    Start,
+    ThreadRow,
+)
 from ._sql_outside import expire, remember
 from ._sql_requests import (
     BATCH_BYTES,
@@ -24,14 +37,16 @@ from ._sql_requests import (
     Answer,
     Beat,
     Releases,
+    Restore,
     Write,
     settle,
     weight,
 )
+from ._sql_restore import restore
 from ._sql_shares import share
 from ._sql_steps import Row, Steps
 from ._sql_writes import beat, deliver, release, start, upload
-from ._workers import Share
+from ._workers import DefinitionRow, Share
 
 BATCHES = 2
 """So many batches of a kind are on their way at once: while the server has one, the next is made."""
@@ -248,6 +263,8 @@ def _steps(write: Write, now: Micros) -> Steps[Answer]:
             return remember(write, now)
         case Expire():
             return expire(write, POSTGRES)
+        case Restore(rows):
+            return restore(rows, now)
         case _:
             raise TypeError(f"{type(write).__name__} is not made of steps")
 
@@ -291,8 +308,28 @@ def _names(write: Write) -> Iterable[tuple[str, ...]]:
             yield "memory", write.workspace, write.namespace, write.key
         case Share():
             yield "limit", write.limit
+        case Restore(rows):
+            for row in rows:
+                yield _name_of(row)
         case ClaimRequest():
             for machine in write.at_once:
                 yield "machine", machine
         case _:
             return
+
+
+def _name_of(row: StoredRow) -> tuple[str, ...]:
+    """What a row is locked by: by the same as where a commit or a signal writes it."""
+    match row:
+        case ThreadRow() | ThreadPart():
+            return "thread", row.address.workspace, row.address.thread_id
+        case MessageRow():
+            return "session", row.workspace, row.session
+        case MemoryRow():
+            return "memory", row.workspace, row.namespace, row.key
+        case KeyRow():
+            return "key", row.workspace, row.effect, row.key
+        case ArtifactRow():
+            return "artifact", row.workspace, row.id
+        case DefinitionRow():
+            return "definition", row.machine

@@ -8,6 +8,7 @@ from typing import Any, Generic
 from attrs import field, frozen
 from typing_extensions import TypeVar
 
+from ._kinds import RowKind, StoredRow
 from ._records import (
     Address,
     ArtifactRow,
@@ -148,3 +149,13 @@ class Definitions(Query[DefinitionRow]):
 
     machine: str | None = None
     version: int | None = None
+
+
+@frozen(kw_only=True)
+class Rows(Query[StoredRow]):
+    """Everything of one kind, over all workspaces, ordered by ``key_of_row``: as a copy reads a store.
+
+    With a thread's parts come those of threads that have not started yet.
+    """
+
+    kind: RowKind

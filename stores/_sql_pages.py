@@ -8,6 +8,7 @@ from typing import Any
 from attrs import evolve, frozen
 
 from ._cursors import BIGGEST, cursor_of, parse_cursor
+from ._kinds import RowKind, key_of_row
 from ._queries import (
     Artifacts,
     Definitions,
@@ -20,9 +21,11 @@ from ._queries import (
     Outbox,
     Page,
     Query,
+    Rows,
     Threads,
     Workers,
 )
+from ._sql_kinds import PART_TABLES, TABLES
 from ._sql_rows import (
     ARTIFACT,
     DEFINITION,
@@ -92,6 +95,8 @@ class Plan:
     """What stands in ``select``."""
     descending: bool = False
     """The first column of the order counts down."""
+    outer: int = 0
+    """So many columns of the order are of a table to which the others are joined."""
 
     def statement(self, after: str | None, limit: int) -> tuple[str, Sequence[Any]]:
         """The statement and its values; one row more than ``limit`` tells whether there are more."""
@@ -117,7 +122,19 @@ class Plan:
         if self.descending:
             first, second = self.order
             return f"({first} < ? OR {first} = ? AND {second} > ?)", (key[0], key[0], key[1])
+        if self.outer:
+            return self._behind_joined(key)
         return f"({', '.join(self.order)}) > ({', '.join('?' * len(key))})", key
+
+    def _behind_joined(self, key: Sequence[Any]) -> tuple[str, Sequence[Any]]:
+        """Said so that each table is entered by its index where the last page ended."""
+        outer, inner, begun = self.order[: self.outer], self.order[self.outer], key[: self.outer]
+        marks = ", ".join("?" * self.outer)
+        same = " AND ".join(f"{column} = ?" for column in outer)
+        text = f"""({", ".join(outer)}) >= ({marks})
+            AND {inner} >= CASE WHEN {same} THEN CAST(? AS BIGINT) ELSE 0 END
+            AND ({", ".join(self.order)}) > ({", ".join("?" * len(key))})"""
+        return text, (*begun, *begun, key[self.outer], *key)
 
 
 def plan(query: Query[Any], dialect: Dialect) -> Plan:
@@ -140,15 +157,8 @@ def plan(query: Query[Any], dialect: Dialect) -> Plan:
             return _artifacts(query, dialect)
         case Keys():
             return _keys(query)
-        case Outbox(address=address):
-            return Plan(
-                select=f"SELECT {OUTBOX} FROM outbox o",
-                conditions=[(f"o.thread = {NUMBER}", (address.workspace, address.thread_id))],
-                order=("o.seq", "o.n"),
-                types=(int, int),
-                cursor=lambda row: (row.seq, row.n),
-                read=read_outbox,
-            )
+        case Outbox():
+            return _outbox(query)
         case Workers():
             return Plan(
                 select=f"SELECT {WORKER} FROM worker",
@@ -168,6 +178,8 @@ def plan(query: Query[Any], dialect: Dialect) -> Plan:
                 cursor=lambda row: (row.machine, row.version, row.hash),
                 read=read_definition,
             )
+        case Rows(kind=kind):
+            return _rows(kind, dialect)
         case _:
             raise TypeError(f"a store answers the queries of perdure.stores, not {type(query).__name__}")
 
@@ -238,6 +250,17 @@ def _inbox(query: Inbox) -> Plan:
     )
 
 
+def _outbox(query: Outbox) -> Plan:
+    return Plan(
+        select=f"SELECT {OUTBOX} FROM outbox o",
+        conditions=[(f"o.thread = {NUMBER}", (query.address.workspace, query.address.thread_id))],
+        order=("o.seq", "o.n"),
+        types=(int, int),
+        cursor=lambda row: (row.seq, row.n),
+        read=read_outbox,
+    )
+
+
 def _messages(query: Messages) -> Plan:
     session = (query.workspace, query.session)
     planned = Plan(
@@ -302,4 +325,36 @@ def _keys(query: Keys) -> Plan:
         types=(str,),
         cursor=lambda row: (row.key,),
         read=read_key,
+    )
+
+
+def _rows(kind: RowKind, dialect: Dialect) -> Plan:
+    if kind == "thread":
+        return _threads(Threads(), dialect)
+    return _of_parts(kind, dialect) if kind in PART_TABLES else _of_kind(kind)
+
+
+def _of_kind(kind: RowKind) -> Plan:
+    table = TABLES[kind]
+    return Plan(
+        select=f"SELECT {table.columns} FROM {table.name}",
+        conditions=(),
+        order=table.key,
+        types=table.types,
+        cursor=key_of_row,
+        read=table.read,
+    )
+
+
+def _of_parts(kind: RowKind, dialect: Dialect) -> Plan:
+    table = PART_TABLES[kind]
+    joined = f"{dialect.join} {table.name} {table.alias} ON {table.alias}.thread = t.id"
+    return Plan(
+        select=f"SELECT t.workspace, t.thread_id, {table.selected} FROM thread t {joined}",
+        conditions=(),
+        order=("t.workspace", "t.thread_id", *(f"{table.alias}.{column}" for column in table.key)),
+        types=(str, str, *table.types),
+        cursor=key_of_row,
+        read=table.read_part,
+        outer=2,
     )

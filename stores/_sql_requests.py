@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import frozen
 
+from ._kinds import StoredRow, bytes_of_row
 from ._outside import Expire, Remember
 from ._records import ArtifactRow, ClaimRequest, Commit, Release, Signal, Start
 from ._workers import DefinitionRow, Share, WorkerRow
@@ -33,7 +34,26 @@ class Beat:
     definitions: Sequence[DefinitionRow]
 
 
-Write = Commit | Start | Signal | Releases | ClaimRequest | Beat | Share | ArtifactRow | Remember | Expire
+@frozen
+class Restore:
+    """Rows of another store, put as they are in one call."""
+
+    rows: Sequence[StoredRow]
+
+
+Write = (
+    Commit
+    | Start
+    | Signal
+    | Releases
+    | ClaimRequest
+    | Beat
+    | Share
+    | ArtifactRow
+    | Remember
+    | Expire
+    | Restore
+)
 
 Answer = Any
 """What a write's call returns, or the exception that it raises."""
@@ -62,4 +82,6 @@ def weight(write: Write) -> int:
         return len(write.log.payload) + len(write.items or b"") + sum(map(len, write.messages))
     if isinstance(write, Remember):
         return len(write.value or b"")
+    if isinstance(write, Restore):
+        return sum(map(bytes_of_row, write.rows))
     return len(write.payload) if isinstance(write, Signal) else 0

@@ -6,11 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
+from ._kinds import StoredRow
 from ._limits import (
     check_artifact,
     check_commit,
     check_expire,
     check_remember,
+    check_restore,
     check_signal,
     check_start,
 )
@@ -29,7 +31,7 @@ from ._records import (
     Started,
 )
 from ._shares import check_share
-from ._sql_requests import Beat, Releases, Write
+from ._sql_requests import Beat, Releases, Restore, Write
 from ._workers import DefinitionRow, Share, Shared, WorkerRow
 
 
@@ -80,6 +82,11 @@ class SQLStore(ABC):
         check_expire(request)
         expired: Expired = await self._write(request)
         return expired
+
+    async def restore(self, rows: Sequence[StoredRow], /) -> None:
+        check_restore(rows)
+        if rows:
+            await self._write(Restore(rows))
 
     @abstractmethod
     def _write(self, write: Write) -> Awaitable[Any]:

@@ -13,7 +13,8 @@ from ._errors import OutcomeUnknown, StoreError, StoreUnavailable, TooLarge
 from ._outside import Expire, Remember
 from ._records import ArtifactRow, ClaimRequest, Commit, Micros, Signal, Start
 from ._sql_outside import expire, remember
-from ._sql_requests import Answer, Beat, Releases, Write
+from ._sql_requests import Answer, Beat, Releases, Restore, Write
+from ._sql_restore import restore
 from ._sql_shares import share
 from ._sql_writes import beat, deliver, release, upload
 from ._sqlite_claims import claim
@@ -35,6 +36,7 @@ APPLY: dict[type[Any], Callable[[Transaction, Any], Answer]] = {
     ArtifactRow: lambda tx, artifact: tx.take(upload(artifact)),
     Remember: lambda tx, write: tx.take(remember(write, tx.now)),
     Expire: lambda tx, request: tx.take(expire(request, SQLITE)),
+    Restore: lambda tx, given: tx.take(restore(given.rows, tx.now)),
 }
 
 PATIENCE = 60.0

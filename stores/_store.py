@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol, TypeVar
 
+from ._kinds import StoredRow
 from ._outside import Expire, Expired, Remember
 from ._queries import Page, Query
 from ._records import (
@@ -159,6 +160,22 @@ class Store(Protocol):
         A memory key's newest version loses its value and its ``expires`` instead: it stays as a deletion, so
         that no version is counted twice. Which go first where there are more than ``limit`` is the store's
         choice. ``ValueError`` for a limit under 1.
+        """
+        ...
+
+    async def restore(self, rows: Sequence[StoredRow], /) -> None:
+        """Put rows of another store as they are: epochs, heads, numbers and times are kept to the byte.
+
+        One batch of at most ``MAX_RESTORED`` rows, in any order. A row that is there identically is left
+        alone. ``RestoreConflict`` where another row stands under one's name; for a thread whose newest log
+        row, with the thread's ``head`` and ``updated``, or whose last inbox entry is not there before this
+        batch; and for a part of a thread that stands already, but without this part. Nothing is written
+        then. ``ValueError`` where a row is named twice.
+
+        So a thread comes behind everything that belongs to it, and until then nobody can claim it: without
+        its row there is nothing that runs or waits. It keeps its owner: that worker has no row here, counts
+        as dead, and its threads are taken over as from any dead worker. A thread that runs without an owner
+        waits for a claim from now on.
         """
         ...
 

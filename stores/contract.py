@@ -23,6 +23,7 @@ from ._contract_inbox import INBOX
 from ._contract_kit import Check, Clock, ContractBroken, Kit
 from ._contract_outside import OUTSIDE
 from ._contract_page import PAGE
+from ._contract_restore import RESTORE
 from ._contract_upkeep import UPKEEP
 from ._contract_values import VALUES
 from ._contract_workers import WORKERS
@@ -39,6 +40,7 @@ CHECKS: tuple[Check, ...] = (
     *OUTSIDE,
     *UPKEEP,
     *PAGE,
+    *RESTORE,
     *VALUES,
 )
 """Every promise of ``Store``."""

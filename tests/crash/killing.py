@@ -31,6 +31,7 @@ from perdure.stores import (
     Start,
     Started,
     Store,
+    StoredRow,
     WorkerRow,
 )
 
@@ -99,6 +100,9 @@ class KillingStore:
 
     async def expire(self, request: Expire, /) -> Expired:
         return await self._around("expire", self._store.expire(request))
+
+    async def restore(self, rows: Sequence[StoredRow], /) -> None:
+        await self._around("restore", self._store.restore(rows))
 
     async def page(self, query: Query[Any], /, *, after: str | None = None, limit: int = 100) -> Page[Any]:
         return await self._store.page(query, after=after, limit=limit)

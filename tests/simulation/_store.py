@@ -34,6 +34,7 @@ from perdure.stores import (
     Signal,
     Start,
     Started,
+    StoredRow,
     StoreUnavailable,
     ThreadRow,
     WorkerRow,
@@ -188,6 +189,9 @@ class Wire:
 
     async def expire(self, request: Expire, /) -> Expired:
         return await self._call(lambda: self.shore.store.expire(request), write=True)
+
+    async def restore(self, rows: Sequence[StoredRow], /) -> None:
+        await self._call(lambda: self.shore.store.restore(rows), write=True)
 
     async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:
         return await self._call(lambda: self.shore.store.page(query, after=after, limit=limit), write=False)

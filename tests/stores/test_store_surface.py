@@ -11,6 +11,17 @@ from perdure.stores import MemoryStore, SQLiteStore, Store, contract
 from perdure.stores._postgres import PostgresStore
 
 NAMES = {
+    "MAX_RESTORED",
+    "ROW_KINDS",
+    "RestoreConflict",
+    "RowKey",
+    "RowKind",
+    "Rows",
+    "StoredRow",
+    "ThreadPart",
+    "bytes_of_row",
+    "key_of_row",
+    "kind_of_row",
     "MAX_BODY",
     "MAX_ID",
     "MAX_NAME",
