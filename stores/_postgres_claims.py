@@ -23,8 +23,11 @@ ROUNDS = 5
 MACHINES = "unnest(CAST(? AS TEXT[]), CAST(? AS BIGINT[])) AS m (machine, newest)"
 OWNED = """SELECT machine, count(*) FROM standing
     WHERE owner = ANY (CAST(? AS TEXT[])) AND machine = ANY (CAST(? AS TEXT[])) GROUP BY machine"""
-SUSPECTS = f"""SELECT s.id FROM {MACHINES} JOIN standing s ON s.machine = m.machine AND s.version <= m.newest
-    WHERE s.crashes >= ? AND s.crashes > 0 AND (s.status = 0 OR s.status = 1 AND s.wake <= ?)
+# OFFSET 0 keeps the planner from looking for what runs or is due, which may be very much, before it asks what
+# of it has crashed.
+SUSPECTS = f"""SELECT s.id FROM {MACHINES} CROSS JOIN LATERAL (
+        SELECT * FROM standing WHERE machine = m.machine AND crashes >= ? AND crashes > 0 OFFSET 0) s
+    WHERE s.version <= m.newest AND (s.status = 0 OR s.status = 1 AND s.wake <= ?)
     AND (s.owner IS NULL OR s.owner = ANY (CAST(? AS TEXT[]))) AND s.id <> ALL (CAST(? AS BIGINT[]))
     ORDER BY s.crashes, s.id LIMIT 2"""
 ONLY = f"""SELECT s.id, s.crashes FROM thread t JOIN standing s ON s.id = t.id

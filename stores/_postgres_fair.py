@@ -16,17 +16,22 @@ from ._sql_fair import Source, Way
 from ._sql_steps import Row
 
 PRIORITIES = f"generate_series({-MAX_PRIORITY}, {MAX_PRIORITY}) AS p (priority)"
+PRIORITY = "priority BETWEEN p.priority AND p.priority"
 
+# Every order is that of the one index that is meant, since the planner takes another where it believes that
+# there is enough of everything to be found by chance: priorities are a range, for a column that equals
+# something is left out of an order.
 FITS = """machine = g.machine AND version <= g.newest AND crashes < ? AND {fits}
     AND id <> ALL (CAST(? AS BIGINT[]))"""
 
 SOME = f"""SELECT {{number}}, g.i, c.* FROM unnest(CAST(? AS TEXT[]), CAST(? AS BIGINT[])) WITH ORDINALITY
-    AS g (machine, newest, i) CROSS JOIN LATERAL ({{select}} AND {FITS} LIMIT ?) c"""
+    AS g (machine, newest, i) CROSS JOIN LATERAL ({{select}} AND {FITS}
+    ORDER BY {{order}} LIMIT ?) c"""
 
 PART = f"""SELECT g.i, c.* FROM unnest(CAST(? AS BIGINT[]), CAST(? AS TEXT[]), CAST(? AS BIGINT[]),
     CAST(? AS TEXT[])) AS g (i, machine, newest, workspace) CROSS JOIN {PRIORITIES}
-    CROSS JOIN LATERAL ({{select}} AND workspace = g.workspace AND priority = p.priority AND {FITS}
-        ORDER BY {{order}} LIMIT ?) c"""
+    CROSS JOIN LATERAL ({{select}} AND workspace = g.workspace AND {PRIORITY} AND {FITS}
+        ORDER BY priority, {{order}} LIMIT ?) c"""
 
 # Steps from one workspace to the next through the index, and looks into each for a thread of any priority.
 PLACES = f"""WITH RECURSIVE names (workspace, k) AS (
@@ -37,7 +42,8 @@ PLACES = f"""WITH RECURSIVE names (workspace, k) AS (
             WHERE {{scope}} AND machine = ? AND workspace > n.workspace ORDER BY workspace LIMIT 1), n.k + 1
         FROM names n WHERE n.workspace IS NOT NULL AND n.k < ?)
     SELECT n.workspace, EXISTS (SELECT 1 FROM {PRIORITIES} CROSS JOIN LATERAL (
-            {{select}} AND workspace = n.workspace AND priority = p.priority AND {FITS} LIMIT 1) c)
+            {{select}} AND workspace = n.workspace AND {PRIORITY} AND {FITS}
+            ORDER BY priority, {{order}} LIMIT 1) c)
     FROM names n CROSS JOIN (SELECT CAST(? AS TEXT) AS machine, CAST(? AS BIGINT) AS newest) g
     WHERE n.workspace IS NOT NULL ORDER BY n.k"""
 
@@ -77,9 +83,10 @@ class Index:
         machines = list(dict.fromkeys(machine for machine, _ in ways))
         by_source = _by_source(ways)
         for number, source in enumerate(by_source):
-            statements.append(SOME.format(number=number, select=_select(source), fits=_fits(source)))
+            select, fits = _select(source), _fits(source)
+            statements.append(SOME.format(number=number, select=select, fits=fits, order=source.first_order))
             newest = [self.request.machines[machine] for machine in machines]
-            values += [machines, newest, *source.values, *self._fitting(), source.at_most(limit)]
+            values += [machines, newest, *source.values, *self._fitting(source), source.at_most(limit)]
         found: defaultdict[Way, list[Candidate]] = defaultdict(list)
         listed = list(by_source)
         for number, i, *row in await self._fetch(statements, values):
@@ -96,7 +103,7 @@ class Index:
             newest = [self.request.machines[machine] for _, machine, _ in some]
             values += [[i for i, _, _ in some], [machine for _, machine, _ in some], newest]
             values += [[workspace for _, _, workspace in some], *source.values]
-            values += [*self._fitting(), source.at_most(limit)]
+            values += [*self._fitting(source), source.at_most(limit)]
         found: defaultdict[int, list[Candidate]] = defaultdict(list)
         for i, *row in await self._fetch(statements, values):
             found[i].append(Candidate(*row))
@@ -119,19 +126,20 @@ class Index:
 
     async def _workspaces(self, way: Way, behind: str, most: int) -> Sequence[Row]:
         machine, source = way
-        statement = PLACES.format(scope=source.scope, select=_select(source), fits=_fits(source))
+        select, fits = _select(source), _fits(source)
+        statement = PLACES.format(scope=source.scope, select=select, fits=fits, order=source.order)
         first = (*source.values, machine, behind)
         more = (*source.values, machine, most)
         return await self.session.fetch(
             statement,
-            (*first, *more, *source.values, *self._fitting(), machine, self.request.machines[machine]),
+            (*first, *more, *source.values, *self._fitting(source), machine, self.request.machines[machine]),
         )
 
     async def _fetch(self, statements: Sequence[str], values: Sequence[Any]) -> Sequence[Row]:
         return await self.session.fetch("\nUNION ALL\n".join(f"({text})" for text in statements), values)
 
-    def _fitting(self) -> Sequence[object]:
-        return self.request.suspect_from, self.now, list(self.without)
+    def _fitting(self, source: Source) -> Sequence[object]:
+        return self.request.suspect_from, self.now, *source.bounds, list(self.without)
 
 
 def _by_source(ways: Sequence[Way]) -> dict[Source, list[str]]:

@@ -21,8 +21,11 @@ class Source:
     scope: str
     values: tuple[object, ...]
     fits: str
-    """What else holds of a thread that can be claimed. Its value: the clock."""
+    """What else holds of a thread that can be claimed. Its values: the clock, and then ``bounds``."""
     order: str
+    first_order: str = "workspace, priority, since"
+    """Of the columns that ``first`` has behind ``scope`` and machine."""
+    bounds: tuple[object, ...] = ()
     most: int | None = None
     """So many are of use in one claim."""
 
@@ -66,13 +69,14 @@ def sources(dead: Sequence[str], request: ClaimRequest) -> list[Source]:
         values=(),
         fits="wake <= ?",
         order="wake",
+        first_order="wake",
     )
     if request.late_before is None:
         return [*left, runnable, due]
-    before = int(request.late_before)
+    before = (request.late_before,)
     return [
         *left,
         runnable,
-        evolve(due, fits=f"wake <= ? AND wake >= {before}"),
-        evolve(due, name="late", fits=f"wake <= ? AND wake < {before}", most=request.late_limit + 1),
+        evolve(due, fits="wake <= ? AND wake >= ?", bounds=before),
+        evolve(due, name="late", fits="wake <= ? AND wake < ?", bounds=before, most=request.late_limit + 1),
     ]

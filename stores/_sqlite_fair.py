@@ -43,7 +43,7 @@ class Index:
     def _rows(self, way: Way, limit: int) -> list[Candidate]:
         machine, source = way
         statement = f"{_select(source, source.first)} AND machine = ? AND {_fits(source)} LIMIT ?"
-        values = (*source.values, machine, *self._fitting(machine), source.at_most(limit))
+        values = (*source.values, machine, *self._fitting(way), source.at_most(limit))
         return [Candidate(*row) for row in self.db.execute(statement, values)]
 
     def _places(self, way: Way, behind: str, limit: int) -> tuple[list[str], str]:
@@ -88,7 +88,7 @@ class Index:
         for priority in self._priorities(source, group):
             statement = f"""{_select(source, source.index)} AND machine = ? AND workspace = ? AND priority = ?
                 AND {_fits(source)} ORDER BY {source.order} LIMIT ?"""
-            fitting = self._fitting(machine)
+            fitting = self._fitting((machine, source))
             values = (*source.values, machine, workspace, priority, *fitting, source.at_most(limit))
             found += [Candidate(*row) for row in self.db.execute(statement, values)]
         return found
@@ -102,8 +102,9 @@ class Index:
             below = row[0]
             yield below
 
-    def _fitting(self, machine: str) -> Sequence[object]:
-        return self.request.machines[machine], self.request.suspect_from, self.now
+    def _fitting(self, way: Way) -> Sequence[object]:
+        machine, source = way
+        return self.request.machines[machine], self.request.suspect_from, self.now, *source.bounds
 
 
 def _select(source: Source, index: str) -> str:
