@@ -1,10 +1,14 @@
 """Each store beside SQLite: ten transitions a thread, 1 KB of data, full history, everything durable.
 
-    python -m benchmarks.stores [--runs 3] [--concurrency 1 10 100 1000] [--json FILE]
+    python -m benchmarks.stores [--runs 3] [--concurrency 1 10 100 1000] [--claims 1000 10000 100000]
+                                [--no-artifacts] [--json FILE]
 
 PostgreSQL is started for it, with every commit flushed to the disk, unless PERDURE_TEST_POSTGRES_URL names
 one. Its floor is asyncpg alone, which writes the very rows that perdure wrote, in batches as large as the
 concurrency. All take turns; figures are medians of the runs, ratios medians of the rounds' ratios.
+
+Then what a claim of fifty threads costs among so many, and what artifacts take, in files and in S3: the
+service is SeaweedFS on this machine.
 """
 
 from __future__ import annotations
@@ -12,89 +16,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import tempfile
-from collections import defaultdict
 from pathlib import Path
-from statistics import median
-from typing import Any
 
-from attrs import define, field
-
-from benchmarks.__main__ import THREADS, TRANSITIONS, run
-
-from ._postgres import counts, drop, durable_server, size, version
-from ._show import show_stores
-
-Result = dict[str, Any]
-
-MEMORY, SQLITE, POSTGRES, FLOOR = "memory", "SQLite", "PostgreSQL", "asyncpg alone"
-FIGURES = ("seconds", "cpu", "p50", "p99", "bytes", "transactions", "fsyncs")
-
-
-@define
-class Rounds:
-    """What was measured, by concurrency and store, in the order of the rounds."""
-
-    server: str
-    folder: Path
-    found: dict[tuple[int, str], list[Result]] = field(factory=lambda: defaultdict(list), init=False)
-
-    def take(self, number: int, concurrency: int) -> None:
-        """Each store once."""
-        threads = THREADS.get(concurrency, 10 * concurrency)
-        self.found[concurrency, MEMORY].append(_transitions("memory://", threads, concurrency))
-        path = self.folder / f"{concurrency}-{number}.db"
-        result = _transitions(f"sqlite:///{path}", threads, concurrency)
-        self.found[concurrency, SQLITE].append({**result, "bytes": path.stat().st_size})
-        schema, copy = f"bench_{concurrency}_{number}", f"floor_{concurrency}_{number}"
-        before = counts(self.server)
-        result = _transitions(f"{self.server}?schema={schema}", threads, concurrency)
-        after = counts(self.server)
-        result |= {name: after[name] - before[name] for name in after}
-        self.found[concurrency, POSTGRES].append({**result, "bytes": size(self.server, schema)})
-        result = run("benchmarks.stores._floor", self.server, schema, copy, concurrency)
-        if result["rows"] != threads * (1 + TRANSITIONS):  # the start is a row too
-            raise SystemExit(f"{result['rows']} rows are in PostgreSQL, not {threads * (1 + TRANSITIONS)}")
-        self.found[concurrency, FLOOR].append(result)
-        drop(self.server, schema)
-        drop(self.server, copy)
-
-    def rows(self) -> list[Result]:
-        """Medians, beside those of SQLite and of asyncpg."""
-        return [self._row(*place) for place in self.found]
-
-    def _row(self, concurrency: int, store: str) -> Result:
-        results = self.found[concurrency, store]
-        steps = THREADS.get(concurrency, 10 * concurrency) * TRANSITIONS
-        middle = {name: median(r[name] for r in results) for name in FIGURES if name in results[0]}
-        seconds, cpu = middle.pop("seconds"), middle.pop("cpu")
-        row: Result = {"measure": "transitions", "at_once": concurrency, "store": store}
-        row |= {"per_second": steps / seconds, "cpu_per_thousand": cpu / steps * 1000}
-        row |= {f"{name}_ms": middle[name] * 1000 for name in ("p50", "p99") if name in middle}
-        row |= {name: middle[name] / steps for name in ("bytes", "transactions", "fsyncs") if name in middle}
-        row["beside_sqlite"] = self._ratio(concurrency, SQLITE, store)
-        if store == POSTGRES:
-            row["beside_floor"] = self._ratio(concurrency, FLOOR, store)
-        return row
-
-    def _ratio(self, concurrency: int, one: str, other: str) -> float:
-        pairs = zip(self.found[concurrency, one], self.found[concurrency, other], strict=True)
-        ratios: list[float] = [a["seconds"] / b["seconds"] for a, b in pairs]
-        return median(ratios)
-
-
-def _transitions(url: str, threads: int, concurrency: int) -> Result:
-    return run("benchmarks.stores._transitions", url, threads, concurrency)
-
-
-def measure_stores(server: str, runs: int, concurrencies: list[int]) -> list[Result]:
-    """Rows for all stores."""
-    with tempfile.TemporaryDirectory() as folder:
-        rounds = Rounds(server, Path(folder))
-        for number in range(runs):
-            for concurrency in concurrencies:
-                rounds.take(number, concurrency)
-    return rounds.rows()
+from ._bucket import bucket_url
+from ._claims import WAYS
+from ._others import measure_artifacts, measure_claims
+from ._postgres import durable_server, version
+from ._rounds import Result, measure_stores
+from ._show import show_artifacts, show_claims, show_stores
 
 
 def main() -> None:
@@ -106,6 +35,8 @@ def main() -> None:
     )
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--concurrency", type=int, nargs="*", default=[1, 10, 100, 1000])
+    parser.add_argument("--claims", type=int, nargs="*", default=[1000, 10_000, 100_000], metavar="THREADS")
+    parser.add_argument("--no-artifacts", action="store_true")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     rows: list[Result] = []
@@ -115,7 +46,16 @@ def main() -> None:
         if asked.concurrency:
             rows += measure_stores(server, asked.runs, asked.concurrency)
             show_stores(rows)
-        loads.append(os.getloadavg()[0])
+        if asked.claims:
+            claims = measure_claims(server, asked.runs, asked.claims, list(WAYS))
+            show_claims(claims)
+            rows += claims
+    if not asked.no_artifacts:
+        with bucket_url() as url:
+            artifacts = measure_artifacts(url, asked.runs)
+        show_artifacts(artifacts)
+        rows += artifacts
+    loads.append(os.getloadavg()[0])
     print(f"load of the machine, before and after: {', '.join(f'{load:.1f}' for load in loads)}")
     if asked.json is not None:
         asked.json.write_text(json.dumps({"load": loads, "rows": rows}, indent=2) + "\n")

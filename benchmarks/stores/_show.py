@@ -42,3 +42,24 @@ def show_stores(rows: list[dict[str, Any]]) -> None:
     """Transitions on each store."""
     title = "ten transitions a thread, 1 KB changed in each, full history, each durable before the next"
     show(title, ("at_once", "store"), COLUMNS, rows)
+
+
+def show_claims(rows: list[dict[str, Any]]) -> None:
+    """A claim of fifty, among so many."""
+    stores = ("SQLite", "PostgreSQL")
+    columns = {
+        f"{store} {name}": (f"{store} {name}", ",.1f") for store in stores for name in ("claim", "longest")
+    }
+    show("a claim of fifty threads, ms", ("threads", "so_many"), columns, rows)
+
+
+def show_artifacts(rows: list[dict[str, Any]]) -> None:
+    """One blob, or one of many at once."""
+    columns = {
+        "put": ("put 1 KB", ",.1f"),
+        "put_together": ("ten at once", ",.1f"),
+        "open": ("open 1 KB", ",.1f"),
+        "put_large": ("put 64 MB", ",.0f"),
+        "open_large": ("open 64 MB", ",.0f"),
+    }
+    show("artifacts, ms", ("backend",), columns, rows)
