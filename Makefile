@@ -27,7 +27,7 @@ help:
 	@echo 'make bench   transitions a second beside raw SQLite'
 	@echo 'make bench-check   counts a transition (calls, commits, bytes) beside their ceilings'
 	@echo 'make bench-stores   each store and artifact backend beside SQLite and files: installs the servers'
-	@echo 'make bench-peers   the same beside Burr, Restate, LangGraph and DBOS, each in an environment of its own'
+	@echo 'make bench-peers   the same beside Burr, Restate, LangGraph and DBOS, each in an environment of its own; DBOS on PostgreSQL too'
 	@echo 'make clean   removes .venv, .venv-peers and every cache'
 
 check: $(VENV)/dev
@@ -58,8 +58,8 @@ bench-check: $(VENV)/dev
 bench-stores: $(VENV)/servers
 	@PYTHONPATH=tests $(BIN)/python -m benchmarks.stores
 
-bench-peers: $(VENV)/dev
-	@$(BIN)/python -m benchmarks.peers
+bench-peers: $(VENV)/servers
+	@PYTHONPATH=tests $(BIN)/python -m benchmarks.peers
 
 reference: $(VENV)/dev
 	@$(BIN)/python docs/reference.py

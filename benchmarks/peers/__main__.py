@@ -4,9 +4,10 @@
 
 A peer is measured in an environment of its own under `.venv-peers`, made on first use, with the fastest of
 its settings that sync each step before the next. After a run, every step must be found on disk. Each peer
-takes turns with perdure; figures are medians of the runs, and the ratio is the median of the rounds' ratios.
-CPU is that of all processes of a runtime. fsyncs are counted with strace, in a run of their own, where it is
-installed.
+takes turns with perdure: both write files, or, where the peer's name ends with -postgres, into one PostgreSQL
+server, which is started for it. Figures are medians, and the ratio is the median of the rounds' ratios. CPU
+is that of all processes of a runtime, without a database server's. fsyncs are counted with strace, in a run
+of their own, where it is installed, and by PostgreSQL itself.
 
 The exit status is 1 where a peer could not be measured.
 """
@@ -17,6 +18,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,12 +26,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.stores._postgres import durable_server
+
 from ._compare import OURS, Turns, measure_ours, rows_of
 from ._install import PEERS, Failed, install
+from ._server import Server
 
 COLUMNS: dict[str, tuple[str, str]] = {
-    "per_second": ("transitions/s", ",.0f"),
-    "ratio": ("perdure/peer", ".2f"),
+    "per_second": ("steps/s", ",.0f"),
+    "ratio": ("ratio", ".2f"),
     "p50_ms": ("p50 ms", ",.1f"),
     "p99_ms": ("p99 ms", ",.1f"),
     "cpu_per_thousand": ("CPU s/1000", ".3f"),
@@ -52,6 +57,14 @@ class Comparison:
         ]
         self.syncs: dict[int, float | None] = {}
 
+    def start_server(self, stack: ExitStack) -> None:
+        """For those who need one, until the stack is closed."""
+        needing = [each for each in self.turns if each.peer.on_postgres]
+        if needing:
+            server = Server(stack.enter_context(durable_server()))
+            for each in needing:
+                each.server = server
+
     def run(self, rounds: int, *, trace: bool) -> None:
         """Install, measure and trace."""
         for peer in dict.fromkeys(each.peer for each in self.turns):
@@ -60,7 +73,7 @@ class Comparison:
             for each in self.turns:
                 self._attempt(each.peer.name, each.take)
         if trace:
-            for concurrency in dict.fromkeys(each.concurrency for each in self.turns):
+            for concurrency in dict.fromkeys(each.concurrency for each in self.turns if not each.server):
                 self.syncs[concurrency] = measure_ours(concurrency, trace=True)[1]
             for each in self.turns:
                 self._attempt(each.peer.name, each.count_syncs)
@@ -78,21 +91,23 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
     table = Table(
         title="ten steps a thread, 1 KB changed in each, full history, each step synced before the next"
     )
-    for heading in ("concurrency", "runtime", *(heading for heading, _ in COLUMNS.values())):
+    for heading in ("at once", "store", "runtime", *(heading for heading, _ in COLUMNS.values())):
         table.add_column(heading, justify="right")
     for row in rows:
         values = ((row.get(name), form) for name, (_, form) in COLUMNS.items())
         cells = ("" if value is None else format(value, form) for value, form in values)
-        table.add_row(str(row["concurrency"]), row["runtime"], *cells, end_section=row is rows[-1])
+        table.add_row(
+            str(row["concurrency"]), row["store"], row["runtime"], *cells, end_section=row is rows[-1]
+        )
     console.print(table)
 
 
 def better(rows: list[dict[str, Any]]) -> list[str]:
     """Each figure in which a peer is better than perdure."""
-    ours = {row["concurrency"]: row for row in rows if row["runtime"] == OURS}
+    ours = {(row["concurrency"], row["store"]): row for row in rows if row["runtime"] == OURS}
     found: list[str] = []
     for row in rows:
-        mine = ours[row["concurrency"]]
+        mine = ours[row["concurrency"], row["store"]]
         for name, (heading, form) in COLUMNS.items():
             a, b = mine.get(name), row.get(name)
             if a is None or b is None or row is mine:
@@ -136,7 +151,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     comparison = Comparison(asked.peers, asked.concurrency)
-    comparison.run(asked.runs, trace=not asked.no_trace)
+    with ExitStack() as stack:
+        comparison.start_server(stack)
+        comparison.run(asked.runs, trace=not asked.no_trace)
     rows = rows_of(comparison.turns, comparison.syncs)
     console = Console(width=120)
     show(rows, console)

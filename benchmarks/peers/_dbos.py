@@ -1,4 +1,4 @@
-"""The workload on DBOS Transact, its system database in SQLite.
+"""The workload on DBOS Transact, its system database in SQLite or PostgreSQL.
 
 Plain functions, since on SQLite they are faster than coroutines: those hop between threads at each call.
 """
@@ -7,23 +7,41 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy
 from dbos import DBOS, SetWorkflowID
 
-from ._workload import BODY, STEPS, arguments, body, checked, drive, durable, finish, on_disk
+from ._workload import (
+    BODY,
+    STEPS,
+    arguments,
+    body,
+    checked,
+    database,
+    drive,
+    durable,
+    durable_server,
+    finish,
+    on_disk,
+)
 
 POOL = 1
 """Connections: SQLite has one writer, and threads wait more cheaply for the pool than for SQLite's lock."""
+POSTGRES_POOL = 20
+"""Connections to PostgreSQL: more made it no faster at a hundred at once."""
+SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
 seen: set[str] = set()
 
 
 @sqlalchemy.event.listens_for(sqlalchemy.Engine, "connect")
 def _durable(connection: Any, _record: Any) -> None:
+    if database():
+        shown = {name: connection.execute(f"SHOW {name}").fetchone()[0] for name in SETTINGS}
+        connection.rollback()
+        seen.add(durable_server(shown))
+        return
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     [journal] = connection.execute("PRAGMA journal_mode").fetchone()
@@ -63,22 +81,27 @@ async def measure(threads: int, concurrency: int) -> dict[str, Any]:
         return await drive(one, threads, concurrency)
 
 
-def recorded(path: Path) -> int:
-    """Steps on disk that hold what they returned."""
-    query = "SELECT count(*) FROM operation_outputs WHERE error IS NULL AND length(output) > ?"
-    [count] = sqlite3.connect(path).execute(query, (BODY,)).fetchone()
-    return int(count)
+RECORDED = "SELECT count(*) FROM {table} WHERE error IS NULL AND length(output) > {body}"
+"""Steps on disk that hold what they returned."""
+
+
+def recorded(url: str) -> int:
+    table = "dbos.operation_outputs" if database() else "operation_outputs"
+    query = sqlalchemy.text(RECORDED.format(table=table, body=BODY))
+    with sqlalchemy.create_engine(url).connect() as connection:
+        return int(connection.execute(query).scalar_one())
 
 
 def main() -> None:
     folder, threads, concurrency = arguments()
-    path = folder / "dbos.db"
-    url = f"sqlite:///{path}"
+    given = database()
+    url = f"sqlite:///{folder / 'dbos.db'}" if given is None else f"postgresql+psycopg{given[10:]}"
+    pool = POOL if given is None else POSTGRES_POOL
     DBOS(
         config={
             "name": "peers",
-            "system_database_url": url,
-            "sys_db_pool_size": POOL,
+            "system_database_url": given or url,
+            "sys_db_pool_size": pool,
             "log_level": "ERROR",
         }
     )
@@ -86,7 +109,7 @@ def main() -> None:
     result = asyncio.run(measure(threads, concurrency))
     DBOS.destroy()
     result["bytes"] = on_disk(folder)
-    finish(result, recorded(path), f"{' '.join(seen)}; {POOL} connection, workflows in system threads")
+    finish(result, recorded(url), f"{' '.join(seen)}; {pool} connections, workflows in system threads")
 
 
 if __name__ == "__main__":

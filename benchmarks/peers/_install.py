@@ -35,10 +35,17 @@ class Peer:
     npm: tuple[str, ...] = ()
     per_slot: int
     """Threads for each that runs at a time: few for a slow peer, so that a run takes seconds."""
+    on_postgres: bool = False
+    """Its store is a PostgreSQL server, as is perdure's beside it."""
+
+    @property
+    def script(self) -> str:
+        """The module that runs the workload, in an environment of the same name."""
+        return self.name.removesuffix("-postgres")
 
     @property
     def home(self) -> Path:
-        return PLACE / self.name
+        return PLACE / self.script
 
     @property
     def python(self) -> Path:
@@ -66,6 +73,7 @@ PEERS = (
         per_slot=2,
     ),
     Peer(name="dbos", pip=("dbos==3.4.0",), per_slot=2),
+    Peer(name="dbos-postgres", pip=("dbos==3.4.0",), per_slot=2, on_postgres=True),
 )
 
 

@@ -63,6 +63,13 @@ def on_disk(folder: Path) -> int:
     )
 
 
+def durable_server(settings: dict[str, str]) -> str:
+    """A PostgreSQL connection's settings in words; one that is answered before the disk has it is refused."""
+    if any(settings[name] != "on" for name in ("fsync", "full_page_writes", "synchronous_commit")):
+        raise SystemExit(f"PostgreSQL is not durable: {settings}")
+    return "PostgreSQL, fsync, synchronous_commit"
+
+
 def durable(journal: str, synchronous: int) -> str:
     """The settings of an SQLite connection in words; less than a WAL synced at each commit is refused."""
     if (journal, synchronous) != ("wal", 2):
@@ -73,6 +80,11 @@ def durable(journal: str, synchronous: int) -> str:
 def arguments() -> tuple[Path, int, int]:
     """The folder to write into, threads and concurrency."""
     return Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+
+
+def database() -> str | None:
+    """The URL of an empty PostgreSQL database, for a peer that is to write there and not into the folder."""
+    return sys.argv[4] if len(sys.argv) > 4 else None
 
 
 def finish(result: dict[str, Any], steps: int, settings: str) -> None:
