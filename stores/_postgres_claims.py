@@ -119,8 +119,8 @@ class Search:
             limit=self.request.limit - len(self.rows),
             late_limit=self.request.late_limit - had,
         )
-        index = Index(self.session, request, self.now, self.seen)
-        ways = sources(tuple(self.orderly), request)
+        index = Index(self.session, request, self.seen)
+        ways = sources(tuple(self.orderly), request, self.now)
         choice = await index.choose(choose(request, ways, self.room, {**self.turn, **self.turned}))
         self.late = choice.late_left
         self.turned = choice.turn

@@ -11,7 +11,7 @@ from attrs import frozen
 from ._fair import LOOKED_AT, POINT, Asking, Candidate, Choice, Group, Parts, Places, Some
 from ._limits import MAX_PRIORITY
 from ._postgres_session import Session
-from ._records import ClaimRequest, Micros
+from ._records import ClaimRequest
 from ._sql_fair import Source, Way
 from ._sql_steps import Row
 
@@ -50,11 +50,10 @@ PLACES = f"""WITH RECURSIVE names (workspace, k) AS (
 
 @frozen
 class Index:
-    """The threads, as one request at one moment sees them."""
+    """The threads, as one request sees them."""
 
     session: Session
     request: ClaimRequest
-    now: Micros
     without: Collection[int]
     """Threads that are left out."""
 
@@ -139,7 +138,7 @@ class Index:
         return await self.session.fetch("\nUNION ALL\n".join(f"({text})" for text in statements), values)
 
     def _fitting(self, source: Source) -> Sequence[object]:
-        return self.request.suspect_from, self.now, *source.bounds, list(self.without)
+        return self.request.suspect_from, *source.bounds, list(self.without)
 
 
 def _by_source(ways: Sequence[Way]) -> dict[Source, list[str]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from attrs import evolve, frozen
 
-from ._records import ClaimRequest
+from ._records import ClaimRequest, Micros
 
 
 @frozen(kw_only=True)
@@ -21,7 +21,7 @@ class Source:
     scope: str
     values: tuple[object, ...]
     fits: str
-    """What else holds of a thread that can be claimed. Its values: the clock, and then ``bounds``."""
+    """What else holds of a thread that can be claimed, with ``bounds`` as its values."""
     order: str
     first_order: str = "workspace, priority, since"
     """Of the columns that ``first`` has behind ``scope`` and machine."""
@@ -37,7 +37,7 @@ Way = tuple[str, Source]
 """A machine, and how its threads can be claimed."""
 
 
-def sources(dead: Sequence[str], request: ClaimRequest) -> list[Source]:
+def sources(dead: Sequence[str], request: ClaimRequest, now: Micros) -> list[Source]:
     """What the dead left behind, what runs and is nobody's, and what waits and is due, late ones apart."""
     left = [
         Source(
@@ -47,6 +47,7 @@ def sources(dead: Sequence[str], request: ClaimRequest) -> list[Source]:
             scope="owner = ?",
             values=(owner,),
             fits="(status = 0 OR status = 1 AND wake <= ?)",
+            bounds=(now,),
             order="since",
         )
         for owner in dead
@@ -58,7 +59,7 @@ def sources(dead: Sequence[str], request: ClaimRequest) -> list[Source]:
         first="standing_runnable",
         scope=f"{free} 0",
         values=(),
-        fits="? IS NOT NULL",
+        fits="TRUE",
         order="since",
     )
     due = Source(
@@ -68,15 +69,18 @@ def sources(dead: Sequence[str], request: ClaimRequest) -> list[Source]:
         scope=f"{free} 1 AND wake IS NOT NULL",
         values=(),
         fits="wake <= ?",
+        bounds=(now,),
         order="wake",
         first_order="wake",
     )
     if request.late_before is None:
         return [*left, runnable, due]
-    before = (request.late_before,)
+    before = request.late_before
+    # One bound on each side: of two, SQLite would look at all that is within the wider one.
+    late = min(before, now + 1)
     return [
         *left,
         runnable,
-        evolve(due, fits="wake <= ? AND wake >= ?", bounds=before),
-        evolve(due, name="late", fits="wake <= ? AND wake < ?", bounds=before, most=request.late_limit + 1),
+        evolve(due, fits="wake <= ? AND wake >= ?", bounds=(now, before)),
+        evolve(due, name="late", fits="wake < ?", bounds=(late,), most=request.late_limit + 1),
     ]

@@ -61,8 +61,8 @@ def look(tx: Transaction, request: ClaimRequest) -> Found:
     if request.suspects:
         full = _full(room)
         return Found(numbers=suspects[:1], suspects=len(suspects) > 1, orderly=orderly, full=full)
-    ways = sources(tuple(orderly), request)
-    choice = Index(tx.db, request, tx.now).choose(choose(request, ways, room, tx.turn))
+    ways = sources(tuple(orderly), request, tx.now)
+    choice = Index(tx.db, request).choose(choose(request, ways, room, tx.turn))
     return Found(
         numbers=choice.numbers,
         suspects=bool(suspects),

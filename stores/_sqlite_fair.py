@@ -9,17 +9,16 @@ from itertools import chain, islice, takewhile
 from attrs import frozen
 
 from ._fair import LOOKED_AT, POINT, Asking, Candidate, Choice, Group, Parts, Places, Some
-from ._records import ClaimRequest, Micros
+from ._records import ClaimRequest
 from ._sql_fair import Source, Way
 
 
 @frozen
 class Index:
-    """The threads, as one request at one moment sees them."""
+    """The threads, as one request sees them."""
 
     db: sqlite3.Connection
     request: ClaimRequest
-    now: Micros
 
     def choose(self, asking: Asking) -> Choice:
         """Answer each question, and give what the asker comes to."""
@@ -104,7 +103,7 @@ class Index:
 
     def _fitting(self, way: Way) -> Sequence[object]:
         machine, source = way
-        return self.request.machines[machine], self.request.suspect_from, self.now, *source.bounds
+        return self.request.machines[machine], self.request.suspect_from, *source.bounds
 
 
 def _select(source: Source, index: str) -> str:

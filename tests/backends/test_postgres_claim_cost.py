@@ -37,6 +37,7 @@ LIMITS: Sequence[dict[str, object]] = (
     {},
     {"at_once": {MACHINE: 5}},
     {"late_before": T0 - 1, "late_limit": 3},
+    {"late_before": T0 - 10**10, "late_limit": 3},  # none is
 )
 
 

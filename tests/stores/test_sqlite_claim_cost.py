@@ -27,6 +27,13 @@ KINDS: dict[str, dict[str, object]] = {
     "left": {"status": 0, "owner": "dead", "wake": 0},
 }
 
+LIMITS: list[dict[str, object]] = [
+    {},
+    {"at_once": {MACHINE: 5}},
+    {"late_before": T0 - 1, "late_limit": 3},
+    {"late_before": T0 - 10**10, "late_limit": 3},  # none is
+]
+
 
 @contextmanager
 def holding(count: int, kind: str, workspaces: int = 1) -> Iterator[Transaction]:
@@ -58,7 +65,7 @@ def steps(tx: Transaction, request: ClaimRequest) -> tuple[int, Found]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("limits", [{}, {"at_once": {MACHINE: 5}}, {"late_before": T0 - 1, "late_limit": 3}])
+@pytest.mark.parametrize("limits", LIMITS)
 def test_a_claim_does_not_grow_with_one_workspace(kind: str, limits: dict[str, object]) -> None:
     request = request_of("w1", limit=10, **limits)
     found: list[Found] = []
