@@ -5,10 +5,14 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 from loop_check import Blocked
+from servers.rooms import FILES, server
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full-sweep", action="store_true", help="every point and seed, as make crash does")
+    parser.addoption(
+        "--store", default=FILES, help="the store of the sweeps: postgres, or the URL of a server"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -25,6 +29,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def full_sweep(request: pytest.FixtureRequest) -> bool:
     """Whether a sweep takes every point and seed, or the quick sample of `make test`."""
     return bool(request.config.getoption("--full-sweep"))
+
+
+@pytest.fixture(scope="session")
+def store(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Where each run of a sweep gets a room of its own, as ``servers.rooms.room`` takes it."""
+    with server(str(request.config.getoption("--store"))) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

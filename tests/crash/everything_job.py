@@ -29,10 +29,12 @@ def world(folder: Path) -> Iterator[int]:
         stop_receiver(pid)
 
 
-async def run(folder: Path, port: int, name: str, points: Points, *, moving: bool) -> dict[str, Any]:
-    """Run the job to its end in this process, and say what became of it."""
+async def run(
+    folder: Path, url: str, port: int, name: str, points: Points, *, moving: bool
+) -> dict[str, Any]:
+    """Run the job to its end in this process, in the store that the URL names; say what became of it."""
     deps = World(port=port, run=name, point=points, moving=moving)
-    store = KillingStore(open_store(f"sqlite:///{folder}/perdure.db"), points)
+    store = KillingStore(open_store(url), points)
     runtime = Runtime(
         machines=[Everything],
         deps=deps,

@@ -89,11 +89,13 @@ class Watched(Mapping[str, Customer]):
         return len(self._customers)
 
 
-async def run(folder: Path, port: int, name: str, points: Points, *, moving: bool) -> dict[str, Any]:
-    """Run the example to its end in this process, and say what became of it."""
+async def run(
+    folder: Path, url: str, port: int, name: str, points: Points, *, moving: bool
+) -> dict[str, Any]:
+    """Run the example to its end in this process, in the store that the URL names; say what became of it."""
     storage = WatchedStorage(port, point=points)
     summary.put_object.settle = QUICK
-    store = KillingStore(open_store(f"sqlite:///{folder}/perdure.db"), points)
+    store = KillingStore(open_store(url), points)
     runtime = Runtime(
         machines=[summary.Summary],
         deps=summary.Deps(customers=Watched(points, folder, moving=moving), storage=storage),

@@ -3,6 +3,7 @@
 Run as a process of its own (it forks a child a run, so it must not have threads):
 
     python tests/crash/sweep.py --mode points --every 1
+    python tests/crash/sweep.py --mode distinct --every 2 --store postgres
     python tests/crash/sweep.py --mode named --at "after send" "after offer"
     python tests/crash/sweep.py --mode pairs --count 500 --seed 7
     python tests/crash/sweep.py --mode random --count 200 --seed 7
@@ -28,9 +29,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import anyio.lowlevel
 from attrs import define, field
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from servers.rooms import FILES, room, server
 
 from crash import everything_job, summary_job
 from crash.killing import Points
@@ -59,8 +63,11 @@ class Sweep:
     job: Any
     """A module: ``world``, ``run``, ``arrivals``, ``faults``."""
     root: Path
+    server: str
+    """Where each run has a store of its own."""
     moving: bool
     port: int = 0
+    url: str = ""
     report: Report = field(factory=Report)
     expected: dict[str, Any] | None = None
     elapsed: float = 0.0
@@ -104,7 +111,7 @@ class Sweep:
 
     @contextmanager
     def _world(self, folder: Path) -> Iterator[None]:
-        with self.job.world(folder) as self.port:
+        with self.job.world(folder) as self.port, room(self.server, folder) as self.url:
             yield
 
     def _folder(self, name: str) -> Path:
@@ -132,7 +139,7 @@ class Sweep:
         signal.alarm(STUCK)
         try:
             points = Points(kill_at)
-            result = asyncio.run(self.job.run(folder, self.port, run, points, moving=self.moving))
+            result = asyncio.run(self.job.run(folder, self.url, self.port, run, points, moving=self.moving))
             (folder / "result.json").write_text(json.dumps({**result, "points": points.names}))
         except BaseException:
             (folder / "error.txt").write_text(traceback.format_exc()[-2000:])
@@ -153,8 +160,9 @@ def sweep(args: argparse.Namespace) -> Report:
     """Run what the arguments ask for."""
     if args.mutant is not None:
         MUTANTS[args.mutant]()
-    with tempfile.TemporaryDirectory() as root:
-        made = Sweep(JOBS[args.job], Path(root), args.moving)
+    asyncio.run(anyio.lowlevel.checkpoint())  # what anyio imports then, children need not
+    with server(args.store) as at, tempfile.TemporaryDirectory() as root:
+        made = Sweep(JOBS[args.job], Path(root), at, args.moving)
         made.undisturbed()
         _run(made, args)
         return made.report
@@ -169,6 +177,10 @@ def _run(made: Sweep, args: argparse.Namespace) -> None:
     elif args.mode == "named":
         for name in args.at:
             made.killed_at(name, [name])
+    elif args.mode == "distinct":
+        names = [*dict.fromkeys(made.report.points)]
+        for name in names[chance.randrange(args.every) :: args.every]:
+            made.killed_at(name, [name])
     elif args.mode == "pairs":
         for n in range(args.count):
             first = chance.randint(1, last)
@@ -182,7 +194,10 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--job", choices=sorted(JOBS), default="everything")
-    parser.add_argument("--mode", choices=("points", "named", "pairs", "random"), default="points")
+    parser.add_argument(
+        "--mode", choices=("points", "named", "distinct", "pairs", "random"), default="points"
+    )
+    parser.add_argument("--store", default=FILES, help="a word or URL that servers/rooms.py knows")
     parser.add_argument("--every", type=int, default=1, help="take every n-th point")
     parser.add_argument("--at", nargs="*", default=[], help="take the first point of each of these names")
     parser.add_argument("--count", type=int, default=10)

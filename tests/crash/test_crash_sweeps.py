@@ -1,68 +1,53 @@
 """Nothing is lost and nothing done twice, wherever a process is killed; and the sweep can tell.
 
 `make test` takes every point of the example and a sample of the rest; with `--full-sweep` every point of
-everything, 500 pairs and 200 kills from outside.
+everything, 500 pairs and 200 kills from outside. `--store` names another store than SQLite.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-SWEEP = Path(__file__).with_name("sweep.py")
+from crash.running import sweep
+
 POINTS_IN_ALL = 200
 """Distinct points of the two jobs together, at the least."""
-
-
-def sweep(*arguments: str) -> dict[str, Any]:
-    """Run one sweep in a process without threads, which can fork."""
-    done = subprocess.run(
-        [sys.executable, str(SWEEP), *arguments], capture_output=True, text=True, timeout=3000, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
 
 
 # How many points a run passes depends a little on time, so a point near the end may not be reached again:
 # the counts of kills below say that a sweep did kill, not exactly how often.
 
 
-def test_every_point_of_the_example() -> None:
-    report = sweep("--job", "summary", "--mode", "points")
+def test_every_point_of_the_example(store: str) -> None:
+    report = sweep(store, "summary", "points")
     assert report["faults"] == []
     assert report["kills"] == len(report["points"])
 
 
-def test_points_of_a_machine_that_uses_everything(full_sweep: bool) -> None:
-    report = sweep("--job", "everything", "--mode", "points", "--every", "1" if full_sweep else "17")
+def test_points_of_a_machine_that_uses_everything(store: str, full_sweep: bool) -> None:
+    report = sweep(store, "everything", "points", "--every", "1" if full_sweep else "17")
     assert report["faults"] == []
     assert report["kills"] >= report["runs"] // 2
     assert len(report["points"]) >= POINTS_IN_ALL - 20
 
 
 @pytest.mark.parametrize("job", ["summary", "everything"])
-def test_pairs_of_points(job: str, full_sweep: bool) -> None:
-    report = sweep("--job", job, "--mode", "pairs", "--count", "500" if full_sweep else "4", "--seed", "11")
+def test_pairs_of_points(store: str, job: str, full_sweep: bool) -> None:
+    report = sweep(store, job, "pairs", "--count", "500" if full_sweep else "4", "--seed", "11")
     assert report["faults"] == []
     assert report["kills"] >= report["runs"] // 2
 
 
 @pytest.mark.parametrize("job", ["summary", "everything"])
-def test_kills_from_outside_at_any_time(job: str, full_sweep: bool) -> None:
-    report = sweep("--job", job, "--mode", "random", "--count", "200" if full_sweep else "4", "--seed", "5")
+def test_kills_from_outside_at_any_time(store: str, job: str, full_sweep: bool) -> None:
+    report = sweep(store, job, "random", "--count", "200" if full_sweep else "4", "--seed", "5")
     assert report["faults"] == []
 
 
 @pytest.mark.parametrize("job", ["summary", "everything"])
-def test_a_world_that_answers_differently_each_time(job: str, full_sweep: bool) -> None:
+def test_a_world_that_answers_differently_each_time(store: str, job: str, full_sweep: bool) -> None:
     every = "1" if full_sweep else "2" if job == "summary" else "19"
-    report = sweep("--job", job, "--mode", "points", "--moving", "--every", every)
+    report = sweep(store, job, "points", "--moving", "--every", every)
     assert report["faults"] == []
 
 
@@ -74,6 +59,6 @@ def test_a_world_that_answers_differently_each_time(job: str, full_sweep: bool) 
         ("no pinning", ["--at", "after ping", "after post", "--moving"]),
     ],
 )
-def test_the_sweep_finds_what_each_rule_prevents(mutant: str, arguments: list[str]) -> None:
-    report = sweep("--job", "everything", "--mode", "named", "--mutant", mutant, *arguments)
+def test_the_sweep_finds_what_each_rule_prevents(store: str, mutant: str, arguments: list[str]) -> None:
+    report = sweep(store, "everything", "named", "--mutant", mutant, *arguments)
     assert report["faults"] != []

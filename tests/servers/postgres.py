@@ -17,6 +17,7 @@ from pathlib import Path
 
 URL = "PERDURE_TEST_POSTGRES_URL"
 """Names a server that is there already; a test makes a schema of its own in it."""
+MODE = "PGSSLMODE"
 PATIENCE = 60.0
 """Seconds that a server has to come up or to go."""
 PLAIN_USER = "nobody"
@@ -138,8 +139,20 @@ def postgres_url() -> Iterator[str]:
     if given := os.environ.get(URL):
         yield given
         return
-    with postgres() as server:
+    with postgres() as server, without_tls():
         yield server.url
+
+
+@contextlib.contextmanager
+def without_tls() -> Iterator[None]:
+    """Drivers ask for TLS first, and this server has no certificate: each connection would cost two."""
+    before = os.environ.get(MODE)
+    os.environ.setdefault(MODE, "disable")
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[MODE]
 
 
 def _bin() -> Path:

@@ -1,0 +1,57 @@
+"""Room of its own for each run, in the store that a word or a URL names.
+
+A word is a key of ``SERVERS``; a URL names a server that is there, and perhaps options that every room gets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+
+import asyncpg
+
+from servers.postgres import postgres_url
+
+FILES = "sqlite"
+"""A file in the folder of each run."""
+SERVERS: dict[str, Callable[[], AbstractContextManager[str]]] = {
+    FILES: lambda: nullcontext(FILES),
+    "postgres": postgres_url,
+}
+"""By word: what starts a server, or finds the one that the environment names, and gives its URL."""
+
+
+@contextmanager
+def server(store: str) -> Iterator[str]:
+    """What ``room`` takes, while the server is there; ``ValueError`` where it is neither word nor URL."""
+    if store in SERVERS:
+        with SERVERS[store]() as url:
+            yield url
+        return
+    if not store.startswith(("postgresql://", "postgres://")):
+        raise ValueError(f"STORE is one of {', '.join(SERVERS)}, or the postgresql:// URL of a server")
+    yield store
+
+
+@contextmanager
+def room(server: str, folder: Path) -> Iterator[str]:
+    """The URL of a store that does not exist yet; what became of it is gone afterwards, or in the folder."""
+    if server == FILES:
+        yield f"sqlite:///{folder}/perdure.db"
+        return
+    schema = f"room_{uuid.uuid4().hex}"
+    try:
+        yield f"{server}{'&' if '?' in server else '?'}schema={schema}"
+    finally:
+        asyncio.run(_drop(server.partition("?")[0], schema))
+
+
+async def _drop(server: str, schema: str) -> None:
+    connection = await asyncpg.connect(server)
+    try:
+        await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+    finally:
+        await connection.close()
