@@ -6,7 +6,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 VENV := .venv
 BIN := $(VENV)/bin
 LOGS := $(VENV)/logs
-# The store of make crash: sqlite, postgres (a server of its own), or the URL of a server.
+# The store of make crash and make soak: sqlite, postgres (a server of its own), or the URL of a server.
 STORE ?= sqlite
 SWEPT = $(VENV)/$(if $(filter sqlite,$(STORE)),dev,servers)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
@@ -25,7 +25,7 @@ help:
 	@echo 'make test-stores   the stores and backends that need a server, each on its own: installs the servers'
 	@echo 'make demo    a machine killed between a side effect and its checkpoint, and resumed'
 	@echo 'make crash   the long sweeps: crash points, kills at random, 10,000 seeds; STORE=postgres, or a URL'
-	@echo 'make soak    ten minutes of workers killed, stopped and replaced; SEED=1 names the plan'
+	@echo 'make soak    ten minutes of workers killed, stopped and replaced; SEED=1 names the plan, STORE the store'
 	@echo 'make reference   docs/reference/, from the docstrings'
 	@echo 'make bench   transitions a second beside raw SQLite'
 	@echo 'make bench-check   counts a transition (calls, commits, bytes) beside their ceilings'
@@ -49,8 +49,8 @@ demo: $(VENV)/run
 crash: $(SWEPT)
 	@$(BIN)/pytest -n 2 --dist worksteal --full-sweep --store '$(STORE)' tests/crash tests/simulation
 
-soak: $(VENV)/dev
-	@cd tests && ../$(BIN)/python -m soak --seed $(or $(SEED),1)
+soak: $(SWEPT)
+	@cd tests && ../$(BIN)/python -m soak --seed $(or $(SEED),1) --store '$(STORE)'
 
 bench: $(VENV)/dev
 	@$(BIN)/python -m benchmarks

@@ -6,6 +6,7 @@ A word is a key of ``SERVERS``; a URL names a server that is there, and perhaps 
 from __future__ import annotations
 
 import asyncio
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -13,8 +14,9 @@ from pathlib import Path
 
 import asyncpg
 
-from servers.postgres import postgres_url
+from servers.postgres import URL, postgres, postgres_url
 
+Restart = Callable[[], None]
 FILES = "sqlite"
 """A file in the folder of each run."""
 SERVERS: dict[str, Callable[[], AbstractContextManager[str]]] = {
@@ -34,6 +36,22 @@ def server(store: str) -> Iterator[str]:
     if not store.startswith(("postgresql://", "postgres://")):
         raise ValueError(f"STORE is one of {', '.join(SERVERS)}, or the postgresql:// URL of a server")
     yield store
+
+
+@contextmanager
+def restartable(store: str) -> Iterator[tuple[str, Restart | None]]:
+    """As ``server``, and what ends it without ceremony and starts it again, where it is one of ours."""
+    if store != "postgres" or URL in os.environ:
+        with server(store) as url:
+            yield url, None
+        return
+
+    def restart() -> None:
+        ours.kill()
+        ours.start()
+
+    with postgres(durable=True) as ours:
+        yield ours.url, restart
 
 
 @contextmanager

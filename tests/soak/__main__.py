@@ -1,9 +1,10 @@
-"""Four workers on one SQLite file, one of them hit every few seconds; at the end everything is counted.
+"""Four workers on one store, one of them hit every few seconds; at the end everything is counted.
 
-    python -m soak [--seed 1] [--seconds 600] [--threads 2000] [--folder DIR]
+    python -m soak [--seed 1] [--seconds 600] [--threads 2000] [--store sqlite] [--folder DIR]
 
-The seed decides which thread starts when, which signal comes when, and who is hit when and how. Prints a
-report; the exit status is 1 where anything was lost, counted twice, or ended as it should not.
+The seed decides which thread starts when, which signal comes when, and who is hit when and how. A server that
+the soak has started itself is killed once as well, in the middle, and started again. Prints a report; the
+exit status is 1 where anything was lost, counted twice, or ended as it should not.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 from attrs import define, field
+from servers.rooms import FILES, Restart, restartable, room
 
 from perdure.runtime import Client
 from perdure.runtime._look import rows_of
-from perdure.stores import Threads, open_store
+from perdure.stores import OutcomeUnknown, StoreUnavailable, Threads, open_store
 
 from .crew import TESTS, Crew
 from .desk import MACHINES, Mark, Order, Work, runtime_for
@@ -42,6 +45,8 @@ class Soak:
     plan: Plan
     crew: Crew
     client: Client
+    restart: Restart | None
+    """Ends the server and starts it again; None: nothing does."""
     said: Counter[str] = field(factory=Counter[str])
     _began: float = field(factory=time.monotonic)
 
@@ -55,6 +60,8 @@ class Soak:
                     playing.start_soon(self._thread, planned)
                 for hit in self.plan.hits:
                     playing.start_soon(self._hit, hit)
+                if self.restart is not None:
+                    playing.start_soon(self._restart, self.restart)
             in_time = await self._settled()
             tasks.cancel_scope.cancel()
         return in_time
@@ -77,6 +84,21 @@ class Soak:
         await self._at(hit.at)
         await self.crew.hit(hit)
 
+    async def _restart(self, restart: Restart) -> None:
+        await self._at(self.plan.seconds / 2)
+        with self.crew.without_server():
+            await anyio.to_thread.run_sync(restart)
+
+    async def _insist(self, ask: Callable[[], Awaitable[object]]) -> None:
+        """Until there is an answer: what is asked again counts once, by its id."""
+        while True:
+            try:
+                await ask()
+                return
+            except (StoreUnavailable, OutcomeUnknown):
+                self.said["asked again, for want of an answer"] += 1
+                await anyio.sleep(0.2)
+
     async def _thread(self, planned: Planned) -> None:
         async with anyio.create_task_group() as tasks:
             for send in planned.sends:
@@ -86,21 +108,21 @@ class Soak:
             kind = "Order" if planned.kind == "Cancelled" else planned.kind
             machine = next(each for each in MACHINES if each.__name__ == kind)
             data = Work(item=planned.name, marks_wanted=len(planned.marks))
-            await self.client.start(machine, data, thread_id=planned.name)
+            await self._insist(lambda: self.client.start(machine, data, thread_id=planned.name))
             self.said["starts"] += 1
             if planned.cancel is not None:
                 await self._at(planned.cancel)
-                await self.client.cancel(thread_id=planned.name)
+                await self._insist(lambda: self.client.cancel(thread_id=planned.name))
 
     async def _send(self, planned: Planned, send: Send) -> None:
         await self._at(send.at)
         thread = self.client.thread(Order, thread_id=planned.name)
         match send.event:
             case "close":
-                await thread.signal(Order.close, id=send.id)
+                await self._insist(lambda: thread.signal(Order.close, id=send.id))
             case event:
                 signal = Order.mark if event == "mark" else Order.approve
-                await thread.signal(signal, Mark(by=send.id), id=send.id)
+                await self._insist(lambda: thread.signal(signal, Mark(by=send.id), id=send.id))
         self.said["signals"] += 1
 
 
@@ -118,15 +140,15 @@ def ledger(file: Path) -> Iterator[int]:
         process.stdout.close()
 
 
-async def soak(plan: Plan, folder: Path) -> tuple[Findings, str]:
-    """Run the plan in the folder; what was found, and the report."""
-    url, file = f"sqlite:///{folder}/soak.db", folder / "ledger.jsonl"
+async def soak(plan: Plan, folder: Path, url: str, restart: Restart | None) -> tuple[Findings, str]:
+    """Run the plan in the store, with ledger and logs in the folder; what was found, and the report."""
+    file = folder / "ledger.jsonl"
     began = time.monotonic()
     with ledger(file) as port:
         crew = Crew(folder, {"SOAK_STORE": url, "SOAK_LEDGER": str(port)})
         async with runtime_for(url, port).client() as client:
             crew.begin()
-            running = Soak(plan, crew, client)
+            running = Soak(plan, crew, client, restart)
             try:
                 in_time = await running.run()
             finally:
@@ -163,14 +185,16 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--threads", type=int, default=2000)
     parser.add_argument("--pause", type=float, nargs=2, default=(1.5, 4.0), metavar="SECONDS")
-    parser.add_argument("--folder", type=Path, help="where the store, the ledger and the logs are left")
+    parser.add_argument("--folder", type=Path, help="where ledger, logs and a store in a file are left")
+    parser.add_argument("--store", default=FILES, help="a word or URL that servers/rooms.py knows")
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the workers are not left behind
     decided = plan(asked.seed, asked.seconds, asked.threads, tuple(asked.pause))
     with tempfile.TemporaryDirectory() as temporary:
         folder = asked.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        found, said = anyio.run(soak, decided, folder.absolute())
+        with restartable(asked.store) as (at, restart), room(at, folder.absolute()) as url:
+            found, said = anyio.run(soak, decided, folder.absolute(), url, restart)
     print(said)
     return 1 if found.wrong else 0
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -42,6 +43,9 @@ class Crew:
     happened: Counter[str] = field(factory=Counter[str])
     wrong: list[str] = field(factory=list[str])
     _logs: dict[int, Path] = field(factory=dict[int, Path])
+    _awaits: set[int] = field(factory=set[int])
+    """Were beginning while the server was away: they may find no store, and end."""
+    _server_away: bool = False
     _killed: set[int] = field(factory=set[int])
     _twice: set[int] = field(factory=set[int])
     """Terminated while they drained already: they leave at once."""
@@ -64,6 +68,19 @@ class Crew:
             )
         self.processes[worker] = process
         self._logs[process.pid] = log
+        if self._server_away:
+            self._awaits.add(process.pid)
+
+    @contextlib.contextmanager
+    def without_server(self) -> Iterator[None]:
+        """While the store's server is away: no worker that was there before may end by that."""
+        self.happened["restart of the server"] += 1
+        self._server_away = True
+        self._awaits |= {pid for pid, log in self._logs.items() if not log.stat().st_size}
+        try:
+            yield
+        finally:
+            self._server_away = False
 
     async def watch(self) -> None:
         """Start again whoever is gone; an end that nobody asked for is a violation."""
@@ -89,8 +106,11 @@ class Crew:
             self.happened["left at a second signal"] += 1
         elif status == -signal.SIGKILL:
             self.happened["killed" if process.pid in self._killed else "killed by a thread"] += 1
+        elif process.pid in self._awaits:
+            self.happened["began without a server, and ended"] += 1
         else:
-            self.wrong.append(f"worker process {process.pid} ended with {status}")
+            said = self._logs[process.pid].read_text()[-500:]
+            self.wrong.append(f"worker process {process.pid} ended with {status}: {said}")
 
     async def hit(self, hit: Hit) -> None:
         """Do to a worker what the plan says."""

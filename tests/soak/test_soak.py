@@ -54,7 +54,7 @@ def test_workers_come_and_go_and_everything_counts_once(soaked: tuple[Path, str]
 
 
 async def judged(folder: Path, arrivals: list[dict[str, Any]], stops: list[Stopped]) -> list[str]:
-    async with open_store(f"sqlite:///{folder}/soak.db") as store:
+    async with open_store(f"sqlite:///{folder}/perdure.db") as store:
         return (await Judge(decided(1), store, arrivals, stops).run()).wrong
 
 
