@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from servers import dynamodb, seaweed
 from servers.postgres import postgres_url
+
+# At the end: the folders beside examples must not stand before what is installed.
+sys.path.append(str(Path(__file__).parents[2]))
 
 
 @pytest.fixture(scope="session")
