@@ -13,7 +13,7 @@ from servers import dynamodb, seaweed
 from servers.postgres import postgres_url
 
 # At the end: the folders beside examples must not stand before what is installed.
-sys.path.append(str(Path(__file__).parents[2]))
+sys.path += [str(Path(__file__).parents[1] / "simulation"), str(Path(__file__).parents[2])]
 
 
 @pytest.fixture(scope="session")

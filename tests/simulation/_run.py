@@ -9,7 +9,8 @@ import gc
 import hashlib
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from functools import cache, partial
 from random import Random
@@ -33,7 +34,7 @@ from perdure.runtime._env import Env
 from perdure.runtime._liveness import Mark
 from perdure.runtime._look import doubts_of
 from perdure.runtime._worker import ABORT_GRACE
-from perdure.stores import ThreadRow
+from perdure.stores import Micros, ThreadRow
 
 LEASE = 3.0
 GRACE = 2.0
@@ -118,14 +119,15 @@ class Process:
 class Run:
     """One seed."""
 
-    def __init__(self, loop: StoppableLoop, seed: int, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, loop: StoppableLoop, seed: int, tell: Callable[[str], None], store: WatchedStore
+    ) -> None:
         self.loop = loop
         self.seed = seed
         self.rng = Random(f"{seed} run")
         self.tell = tell
         draw = self.rng
         self.world = World(loop, Random(f"{seed} world"), _trouble(draw), tell)
-        store = WatchedStore(loop.now)
         weather = _weather(draw)
         self.shore = Shore(loop, store, Random(f"{seed} store"), weather, [])
         self.artifacts = MemoryArtifacts(clock=loop.now)
@@ -191,6 +193,8 @@ class Run:
         await asyncio.gather(*slots)
         self._tidy()
         await self.watch.at_the_end(self.artifacts, self.shore.acknowledged)
+        for differs in await self.shore.store.at_the_end():
+            self.watch.breaks("the store", differs)
 
     def _calm_down(self) -> None:
         self.tell("calm")
@@ -422,8 +426,19 @@ def _set_aside_what_is_there() -> None:
     gc.freeze()
 
 
-def run_seed(seed: int, *, trace: bool = False) -> Report:
-    """Run one seed in simulated time."""
+@contextlib.contextmanager
+def simulated_store(clock: Callable[[], Micros]) -> Iterator[WatchedStore]:
+    """The store that a seed usually has."""
+    yield WatchedStore(clock)
+
+
+def run_seed(
+    seed: int,
+    *,
+    trace: bool = False,
+    place: Callable[[Callable[[], Micros]], AbstractContextManager[WatchedStore]] = simulated_store,
+) -> Report:
+    """Run one seed in simulated time, on the store that ``place`` opens."""
     lines: list[str] = []
     digest = hashlib.blake2b(digest_size=16)
 
@@ -434,8 +449,9 @@ def run_seed(seed: int, *, trace: bool = False) -> Report:
             if trace:
                 lines.append(text)
 
-        run = Run(loop, seed, tell)
-        await run.main()
+        with place(loop.now) as store:
+            run = Run(loop, seed, tell, store)
+            await run.main()
         rows = list(run.shore.store.tables.threads.values())
         counts = {
             "threads": len(rows),

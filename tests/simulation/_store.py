@@ -82,6 +82,10 @@ class WatchedStore(MemoryStore):
     def tables(self) -> Any:
         return self._tables
 
+    async def at_the_end(self) -> Sequence[str]:
+        """What was wrong with it."""
+        return ()
+
 
 @define(eq=False)
 class Shore:
