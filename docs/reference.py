@@ -180,10 +180,21 @@ def signature(found: griffe.Object, name: str) -> str:
     return line + (f" -> {found.returns}" if found.returns else "")
 
 
+def bases_of(cls: griffe.Class) -> list[str]:
+    """Its bases, without classes of perdure that no user is told of."""
+    known = {each for _, module, _ in PAGES.values() for each in public(cls.package, module)}
+    return [
+        str(base)
+        for base in cls.bases
+        if not str(getattr(base, "canonical_path", base)).startswith("perdure.")
+        or re.split(r"\W", str(base))[0] in known
+    ]
+
+
 def describe(found: griffe.Object, name: str) -> str:
     if not isinstance(found, griffe.Class):
         return f"### {name}\n\n{signatures(found, name)}\n{text_of(found)}\n"
-    bases = ", ".join(str(base) for base in found.bases)
+    bases = ", ".join(bases_of(found))
     parts = [f"### {name}\n\n```text\nclass {name}{f'({bases})' if bases else ''}\n```\n\n{text_of(found)}\n"]
     made = found.members.get("__init__")
     if isinstance(made, griffe.Function) and made.parameters:
