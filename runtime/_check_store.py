@@ -12,10 +12,10 @@ from anyio import to_thread
 from attrs import define, field
 
 from perdure.machines import Definition
-from perdure.stores import Store, ThreadRow, Threads, open_store
+from perdure.stores import Store, ThreadRow, Threads
 
 from ._check import Checked, Checker
-from ._cli_load import load_runtime
+from ._cli_load import load_runtime, store_at
 from ._env import Env
 from ._look import rows_of
 
@@ -95,7 +95,8 @@ def _submit(pool: ProcessPoolExecutor, spec: str, url: str, rows: list[ThreadRow
 
 
 def _check_chunk(spec: str, url: str, rows: list[ThreadRow]) -> list[Checked]:
-    return asyncio.run(_look_at(open_store(url, read_only=True), load_runtime(spec).definitions, rows))
+    runtime = load_runtime(spec)
+    return asyncio.run(_look_at(store_at(url, runtime, read_only=True), runtime.definitions, rows))
 
 
 async def _look_at(

@@ -187,13 +187,12 @@ def _depot(
     from perdure.stores import MAX_WORKSPACE, check_name
 
     from ._cli_blobs import Depot
-    from ._cli_load import load_runtime, store_at
-    from ._cli_units import backend_at
+    from ._cli_load import backend_at, load_runtime, store_at
 
     check_name("workspace", workspace, MAX_WORKSPACE)
     loaded = None if runtime is None else load_runtime(runtime)
     return Depot(
         workspace=workspace,
-        store=store_at(store, loaded),
+        store=store_at(store, loaded, artifacts=artifacts),
         backend=backend_at(artifacts, loaded, make=make) if blobs else None,
     )

@@ -7,14 +7,14 @@ from typing import Any
 from perdure.artifacts import ArtifactError
 from perdure.stores import Store, StoreError, store_facts
 
-from ._cli_load import BadInput, load_runtime, store_at
+from ._cli_load import BadInput, backend_at, load_runtime, store_at
 from ._cli_operate import answered
 from ._cli_options import run_async
 from ._cli_text import Output, Styled
-from ._cli_units import backend_at
 from ._doctor import Check, blobs, clock, disk, installation, threads, workers
 from ._env import Env
 from ._runtime import Runtime
+from ._spill import bare
 
 STYLES = {"ok": "green", "warn": "yellow", "wrong": "red"}
 
@@ -38,7 +38,7 @@ def _store(url: str | None, runtime: Runtime[Any] | None) -> list[Check]:
     try:
         store = store_at(url, runtime)
         found = run_async(_look(store, runtime))
-        return [*disk(store_facts(store)), *found]
+        return [*disk(store_facts(bare(store))), *found]
     except (StoreError, BadInput, OSError) as error:
         todo = "until then, what is in it cannot be looked at"
         return [Check(name="store", verdict="wrong", said=str(error), todo=todo)]

@@ -17,6 +17,7 @@ ArtifactsURL = Annotated[
     typer.Option(
         "--artifacts",
         metavar="URL",
+        envvar="PERDURE_ARTIFACTS",
         help="Where the blobs are; by default the runtime's own place, file:artifacts without one.",
     ),
 ]
@@ -44,15 +45,15 @@ def gc_command(
     A blob is held by what a thread put, by an upload that has not expired, and by memory that cites it. It is
     safe beside running workers. The grace must be longer than clocks differ.
     """
-    from ._cli_load import load_runtime, store_at
+    from ._cli_load import backend_at, load_runtime, store_at
     from ._cli_text import Output
-    from ._cli_units import backend_at, span_of
+    from ._cli_units import span_of
     from ._collect import collect
     from ._env import Env
 
     span = span_of(grace, "--grace")
     loaded = None if runtime is None else load_runtime(runtime)
-    opened, backend = store_at(store, loaded), backend_at(artifacts, loaded)
+    opened, backend = store_at(store, loaded, artifacts=artifacts), backend_at(artifacts, loaded)
 
     async def work() -> Collected:
         async with opened as records, backend as blobs:

@@ -1,24 +1,32 @@
-"""What the command line is pointed at, by name: a runtime, a machine, data, a store."""
+"""What the command line is pointed at, by name: a runtime, a machine, data, a store, artifacts."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
 from typing import Any
+from urllib.parse import unquote
 
 import attrs
 import msgspec
 
+from perdure.artifacts import ArtifactBackend, open_artifacts
 from perdure.machines import Definition, NotStorable, Unreadable
 from perdure.stores import MAX_ID, MAX_WORKSPACE, Address, Store, check_name, open_store
 
+from ._env import Env
 from ._errors import PerdureError
 from ._runtime import Runtime
+from ._spill import SpillingStore
 
 DEFAULT_STORE = "sqlite:///perdure.db"
+DEFAULT_ARTIFACTS = "file:artifacts"
+ARTIFACTS_VARIABLE = "PERDURE_ARTIFACTS"
 
 
 class BadInput(PerdureError):
@@ -88,12 +96,41 @@ def address_of(workspace: str, thread_id: str) -> Address:
     return Address(workspace=workspace, thread_id=thread_id)
 
 
-def store_at(url: str | None, runtime: Runtime[Any] | None = None, *, read_only: bool = False) -> Store:
-    """The store to look into: the one asked for, else the runtime's, else the default; it must be there."""
+def store_at(
+    url: str | None,
+    runtime: Runtime[Any] | None = None,
+    *,
+    artifacts: str | None = None,
+    read_only: bool = False,
+) -> Store:
+    """The store to look into: the one asked for, else the runtime's, else the default; it must be there.
+
+    Where a row's body lies in the artifacts, those of ``backend_at`` are opened.
+    """
+
+    async def opening(stack: AsyncExitStack) -> ArtifactBackend:
+        return await stack.enter_async_context(backend_at(artifacts, runtime))
+
     given = url or (DEFAULT_STORE if runtime is None else runtime.store)
+    store = open_store(given, read_only=read_only, create=False) if isinstance(given, str) else given
+    return SpillingStore(store, opening, Env().now)
+
+
+def backend_at(url: str | None, runtime: Runtime[Any] | None, *, make: bool = False) -> ArtifactBackend:
+    """The backend asked for, else that of the environment, the runtime's, or the default; a folder must be
+    there unless ``make``."""
+    named = url or os.environ.get(ARTIFACTS_VARIABLE)
+    given = named or (DEFAULT_ARTIFACTS if runtime is None else runtime.artifacts_at)
     if not isinstance(given, str):
         return given
-    return open_store(given, read_only=read_only, create=False)
+    backend = open_artifacts(given)
+    folder = unquote(given.removeprefix("file:").removeprefix("//")) if given.startswith("file:") else ""
+    if folder and not make and not Path(folder).is_dir():
+        raise BadInput(
+            f"there are no artifacts at {folder!r}: name their folder with --artifacts file:PATH or in "
+            f"{ARTIFACTS_VARIABLE}"
+        )
+    return backend
 
 
 def parse(text: str, what: str, kind: Any = msgspec.Raw) -> Any:

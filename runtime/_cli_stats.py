@@ -11,6 +11,7 @@ from ._cli_look import Place, row_json
 from ._cli_text import Output, Styled, counted
 from ._cli_units import size_text
 from ._look import find_thread
+from ._spill import bare
 from ._survey import Count, Growth, count_threads, growth
 
 
@@ -20,7 +21,7 @@ async def show_store_stats(out: Output, place: Place) -> None:
 
     async with place.store as store:
         count = await count_threads(store, place.workspace)
-        facts = await anyio.to_thread.run_sync(store_facts, store)
+        facts = await anyio.to_thread.run_sync(store_facts, bare(store))
     if out.as_json:
         out.json(_store_json(place, count, facts))
         return

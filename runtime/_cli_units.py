@@ -1,21 +1,15 @@
-"""Spans of time, sizes and moments as the command line takes and shows them, and where its artifacts lie."""
+"""Spans of time, sizes and moments as the command line takes and shows them."""
 
 from __future__ import annotations
 
 import re
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
-from urllib.parse import unquote
 
-from perdure.artifacts import ArtifactBackend, open_artifacts
 from perdure.stores import Micros
 
 from ._cli_load import BadInput
 from ._context import moment
-from ._runtime import Runtime
 
-DEFAULT_ARTIFACTS = "file:artifacts"
 LONGEST = timedelta(days=36500)
 
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhdw])")
@@ -47,15 +41,3 @@ def size_text(size: float) -> str:
 def time_text(at: Micros | None) -> str:
     """A moment to the second, UTC; empty for none."""
     return "" if at is None else f"{moment(at):%Y-%m-%d %H:%M:%S}Z"
-
-
-def backend_at(url: str | None, runtime: Runtime[Any] | None, *, make: bool = False) -> ArtifactBackend:
-    """The backend asked for, else the runtime's, else the default; a folder must be there unless ``make``."""
-    given = url or (DEFAULT_ARTIFACTS if runtime is None else runtime.artifacts_at)
-    if not isinstance(given, str):
-        return given
-    backend = open_artifacts(given)
-    folder = unquote(given.removeprefix("file:").removeprefix("//")) if given.startswith("file:") else ""
-    if folder and not make and not Path(folder).is_dir():
-        raise BadInput(f"there are no artifacts at {folder!r}: name their folder with --artifacts file:PATH")
-    return backend

@@ -1,8 +1,8 @@
 """Collection: records that have had their time go, then blobs that nothing holds any more.
 
 A blob is held by the artifact records of threads (those of unfinished steps too), by uploads that have not
-expired, and by memory, history included, whose values cite its digest. What nobody holds goes once it has
-lain for longer than the grace.
+expired, and by memory, history included, whose values cite its digest or lie in it. What nobody holds goes
+once it has lain for longer than the grace.
 
 It is safe beside puts. The moment that a blob must be older than is fixed before any root is looked for, and
 a put writes its record before its blob becomes visible, stamped anew. So a put of the same bytes either had
@@ -15,17 +15,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 from attrs import evolve, frozen
 
 from perdure.artifacts import ArtifactBackend, Blob
-from perdure.stores import ArtifactRow, Artifacts, Expire, Expired, Memory, Micros, Store
+from perdure.machines import Unreadable
+from perdure.stores import ArtifactRow, Artifacts, Expire, Expired, Memory, MemoryRow, Micros, Store
 
 from ._bounds import check_span
 from ._context import micros
 from ._look import rows_of
 from ._reliable import page_of, until_known
+from ._spill import bare, with_body_of
+from ._spilled import is_spilled
 from ._step_memory import value_at
 
 RECORDS_AT_ONCE = 1000
@@ -123,10 +127,24 @@ async def _unheld(store: Store, blobs: Sequence[Blob], now: Micros) -> list[Blob
     without = {blob.sha256: blob for blob in blobs if not await _has_record(store, blob, now)}
     if without:
         workspace = next(iter(without.values())).workspace
-        async for row in rows_of(store, Memory(workspace=workspace, history=True), FACTS_A_PAGE):
-            for found in _SHA256.findall(value_at(row, now) or b""):
-                without.pop(found.decode(), None)
+        async for row in rows_of(bare(store), Memory(workspace=workspace, history=True), FACTS_A_PAGE):
+            async for cited in _cited(store, row, now):
+                without.pop(cited, None)
     return list(without.values())
+
+
+async def _cited(store: Store, row: MemoryRow, now: Micros) -> AsyncIterator[str]:
+    """The digests in a fact: of what lies outside of the store as a blob, that blob's and those in it."""
+    value = value_at(row, now)
+    if value is None:
+        return
+    values = [value]
+    if is_spilled(value):
+        with suppress(Unreadable):  # what is gone cites nothing
+            values.append((await with_body_of(store, row, row.workspace)).value or b"")
+    for each in values:
+        for found in _SHA256.findall(each):
+            yield found.decode()
 
 
 async def _has_record(store: Store, blob: Blob, now: Micros) -> bool:

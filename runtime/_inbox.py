@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import anyio
 
+from perdure.machines import Unreadable
 from perdure.stores import Address, Claim, Inbox, InboxRow, Micros, Store, StoreError, ThreadRow, Threads
 
 from ._env import Env
@@ -59,6 +60,11 @@ class RunInbox:
         newer = [row.number for row in self.pending if row.version > version]
         return min(newer) - 1 if newer else self._ledger.inbox_seen
 
+    def replace(self, rows: Sequence[InboxRow]) -> None:
+        """The claim's rows have their bodies now."""
+        read = {row.number: row for row in rows}
+        self.pending = [read.get(row.number, row) for row in self.pending]
+
     def offer(self, row: InboxRow) -> None:
         """A message was accepted."""
         if row.number == self._ledger.inbox_seen + 1:
@@ -67,6 +73,11 @@ class RunInbox:
         elif row.number > self._ledger.inbox_seen:
             self.stale = True
         self.told = True
+        self.offered.set()
+
+    def must_be_read(self) -> None:
+        """There is something that could not be read just now."""
+        self.stale = True
         self.offered.set()
 
     async def refresh(self) -> None:
@@ -160,5 +171,10 @@ class LookingIn:
             run.lose()
         elif row.inbox > run.ledger.inbox_seen:
             seen = Inbox(address=run.address, pending=True, after=run.ledger.inbox_seen)
-            for message in (await self._store.page(seen)).rows:
+            try:
+                page = await self._store.page(seen)
+            except Unreadable:  # the run meets the same once it takes events, and parks
+                run.inbox.must_be_read()
+                return
+            for message in page.rows:
                 run.offer(message)

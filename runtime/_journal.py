@@ -14,6 +14,8 @@ from attrs import define, field
 
 from perdure.stores import SCHEMA, LogKind, LogRow, Micros
 
+from ._spilled import is_spilled, words_of_lost
+
 Entry = dict[str, Any]
 """One thing that happened inside a visit; ``k`` says which kind. See docs/protocol.md."""
 
@@ -92,8 +94,14 @@ def encode_body(body: Body, entries: Sequence[Entry], side: str | None) -> bytes
 
 
 def decode_body(payload: bytes) -> Body:
-    """The reverse; ``msgspec.MsgspecError`` where the bytes are no payload."""
-    wire = _decoder.decode(payload)
+    """The reverse; ``msgspec.MsgspecError`` where the bytes are no payload, ``ValueError`` where they only
+    name its blob."""
+    try:
+        wire = _decoder.decode(payload)
+    except msgspec.MsgspecError:
+        if is_spilled(payload):
+            raise ValueError(words_of_lost(payload)) from None
+        raise
     return Body(
         entries=[_entry(raw) for raw in wire.x],
         event=wire.e,

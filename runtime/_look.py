@@ -35,6 +35,7 @@ from ._errors import NoSuchThread
 from ._journal import Body, Entry, decode_body, entries_of_visit, is_checkpoint, said_of
 from ._progress import Progress, load
 from ._reserved import CANCEL, RESERVED, TERMINATE, ends_on_cancel, said_by
+from ._spill import bare
 
 
 async def rows_of(store: Store, query: Query[Any], limit: int = 500) -> AsyncIterator[Any]:
@@ -282,15 +283,15 @@ async def why(
     where = f"{thread} is in state {standing.state!r} at seq {standing.seq}"
     if standing.status == "parked":
         lines = [f"{where}: parked ({standing.reason}). {(standing.note or '').rstrip('.')}."]
-        lines += _asked_to_end(True, await pending_signals(store, row.address))
+        lines += _asked_to_end(True, await _inbox_of(store, row.address))
     elif standing.status == "ended":
-        left = await pending_signals(store, row.address)
+        left = await _inbox_of(store, row.address)
         lines = [f"{where}: ended{f', {standing.note or standing.reason}' if standing.reason else ''}."]
         if left:
             lines.append(f"Signals left in its inbox: {named_signals(left)}.")
     elif standing.status == "running" and row.owner is not None:
         lines = [await _running(store, row, row.owner, where, now, gone)]
-        lines += _asked_to_end(False, await pending_signals(store, row.address))
+        lines += _asked_to_end(False, await _inbox_of(store, row.address))
     elif definition is None:
         lines = [await _without_code(store, row, where, now)]
     elif newer:
@@ -304,6 +305,11 @@ async def why(
     if definition is not None and newer and standing.status != "ended":
         lines.append(f"It needs version >= {standing.version}, and this code is {definition.version}.")
     return " ".join([*lines, *await _doubts(store, row, now)])
+
+
+async def _inbox_of(store: Store, address: Address) -> list[InboxRow]:
+    """Pending signals, without what large ones say: that may be gone, and is not asked for."""
+    return await pending_signals(bare(store), address)
 
 
 async def _lacks_a_place(store: Store, definition: Definition, row: ThreadRow, now: int) -> bool:
@@ -333,7 +339,7 @@ async def _waits(store: Store, definition: Definition, row: ThreadRow, where: st
     if row.standing.wake is not None:
         what = "for its next attempt or timeout" if state is not None and state.handlers else "for a timeout"
         parts.append(f"{what}, {_due(row.standing.wake, now)}")
-    held = _held(definition, state, await pending_signals(store, row.address))
+    held = _held(definition, state, await _inbox_of(store, row.address))
     return " ".join([f"{where}: waiting {' or '.join(parts) or 'for nothing that can come'}.", *held])
 
 
@@ -381,7 +387,7 @@ async def _without_code(store: Store, row: ThreadRow, where: str, now: int) -> s
     lines = [f"{where}: {row.standing.status}."]
     if row.standing.wake is not None:
         lines.append(f"It is {_due(row.standing.wake, now)}.")
-    if pending := await pending_signals(store, row.address):
+    if pending := await _inbox_of(store, row.address):
         lines.append(f"Signals in its inbox: {named_signals(pending)}.")
     lines.append(
         f"No code of the machine {row.machine!r} was given: name it with --runtime MODULE:NAME to see what "

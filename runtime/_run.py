@@ -37,6 +37,8 @@ from ._permits import Permits
 from ._progress import Progress, load
 from ._reliable import until_known
 from ._reserved import CANCEL, TERMINATE
+from ._spill import whole
+from ._spilled import has_spilled
 from ._transition import Transition, commit_transition, drop_artifacts
 from ._turns import Turns
 from ._visit import VisitRunner
@@ -161,6 +163,8 @@ class Run:
             if self.inbox.terminated:
                 return await self._end("terminated")
             self._refuse_poison()
+            if has_spilled(self.claim):
+                await self._read_bodies()
             if self._progress is None:
                 self._progress = await load(self.host.store, self.definition, self.claim)
             self.ledger.checkpoint_version = self._progress.version
@@ -174,6 +178,12 @@ class Run:
             return await self.park(parking)
         except Unreadable as error:
             return await self.park(Parking("unreadable", str(error)))
+
+    async def _read_bodies(self) -> None:
+        """What a claim leaves outside of the store is read by the run, and only its own thread parks where
+        that is gone."""
+        self.claim = await until_known(lambda: whole(self.host.store, self.claim))
+        self.inbox.replace(self.claim.inbox)
 
     def begin(self, progress: Progress) -> None:
         """A thread that this process has just created need not be read back."""

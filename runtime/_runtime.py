@@ -24,6 +24,7 @@ from ._errors import RuntimeClosed
 from ._observe import Observer, Observers
 from ._permits import limits_of
 from ._schedules import Schedule, Schedules, by_name
+from ._spill import SpillingStore, bare, opened
 from ._uploads import DEFAULT_PRINCIPAL, DEFAULT_WORKSPACE, Uploads
 from ._worker import Worker
 
@@ -124,12 +125,14 @@ class Runtime(Generic[X]):
         store = open_store(self.store, clock=self._clock) if isinstance(self.store, str) else self.store
         artifacts = self._artifacts
         backend = open_artifacts(artifacts) if isinstance(artifacts, str) else artifacts
-        return await stack.enter_async_context(store), await stack.enter_async_context(backend)
+        opened_store = await stack.enter_async_context(store)
+        opened_backend = await stack.enter_async_context(backend)
+        return SpillingStore(opened_store, opened(opened_backend), self._env.now), opened_backend
 
     def _beside(self, store: Store) -> Callable[[], Store] | None:
         """Opens the store a second time, where its URL leads to the same one again."""
         url = self.store
-        if not isinstance(url, str) or isinstance(store, MemoryStore):
+        if not isinstance(url, str) or isinstance(bare(store), MemoryStore):
             return None
         return lambda: open_store(url, clock=self._clock)
 

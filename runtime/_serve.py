@@ -25,6 +25,7 @@ from ._notify import Notifier
 from ._observe import Observation, logger
 from ._probe import Probe
 from ._runtime import Runtime
+from ._spill import bare
 from ._worker import Worker
 
 STALLED = 70
@@ -125,7 +126,7 @@ def _begin(worker: Worker, probe: Probe | None, notify: Notifier) -> None:
 
 def _start_line(runtime: Runtime[Any], worker: Worker, probe: Probe | None) -> str:
     machines = ", ".join(f"{plan.name} version {plan.version}" for plan in runtime.definitions.values())
-    store = worker.store
+    store = bare(worker.store)
     place = store.path if isinstance(store, SQLiteStore) else getattr(store, "where", type(store).__name__)
     health = "" if probe is None else f", health at {probe.url}"
     return f"worker {worker.worker} runs {machines or 'no machine'} from {place}{health}"

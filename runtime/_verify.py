@@ -29,6 +29,8 @@ from ._keys import digest
 from ._ledger import side_digest
 from ._look import DAMAGE, rows_of
 from ._reserved import RESERVED
+from ._spill import bare, with_body_of
+from ._spilled import is_spilled, words_of_lost
 
 Part = Literal["gap", "order", "kind", "seq", "epoch", "head", "content", "end", "beside", "inbox", "payload"]
 MOST_ORDERS = 5
@@ -115,12 +117,13 @@ async def _memory(store: Store, thread: ThreadRow) -> tuple[list[MemoryRow], boo
     found: list[MemoryRow] = []
     before: tuple[str, str, int] = ("", "", 0)
     gaps = False
-    async for row in rows_of(store, Memory(workspace=thread.address.workspace, history=True)):
+    workspace = thread.address.workspace
+    async for row in rows_of(bare(store), Memory(workspace=workspace, history=True)):
         follows = (row.namespace, row.key, row.version - 1) == before
         gaps = gaps or not (follows or row.version == 1) or (row.value is None and row.thread_id is not None)
         before = (row.namespace, row.key, row.version)
         if row.thread_id == thread.address.thread_id:
-            found.append(row)
+            found.append(await with_body_of(store, row, workspace))
     return found, gaps
 
 
@@ -147,6 +150,8 @@ class _Checker:
     def _link(self, at: int, previous: bytes, row: LogRow) -> Broken | None:
         if row.n != at:
             return Broken(n=at, seq=row.seq, part="gap", note=f"row {at} is missing: the next is row {row.n}")
+        if is_spilled(row.payload):
+            return Broken(n=at, seq=row.seq, part="payload", note=words_of_lost(row.payload))
         if holds(previous, row):
             self.purged += row.salt is None
             return None

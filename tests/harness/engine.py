@@ -24,6 +24,7 @@ from perdure.runtime._client import Client
 from perdure.runtime._env import Env
 from perdure.runtime._journal import Body, decode_body
 from perdure.runtime._liveness import Mark
+from perdure.runtime._spill import SpillingStore, opened
 from perdure.runtime._testing_process import Process
 from perdure.stores import (
     Address,
@@ -145,6 +146,11 @@ class Sim:
         )
         self._changed = asyncio.Event()
 
+    @property
+    def whole(self) -> SpillingStore:
+        """The store with the bodies that lie outside of it."""
+        return SpillingStore(self.store, opened(self.artifacts), self.loop.now)
+
     async def engine(self, *machines: Any, **options: Any) -> Engine:
         """A new process that runs these machines (those of the simulation, where none are given)."""
         return await Engine(self, machines or self.machines, {**self.options, **options}).begin()
@@ -159,7 +165,7 @@ class Sim:
     def client(self, *machines: Any) -> Client:
         """A client in no process, at the store itself."""
         known = {m._definition.name: m._definition for m in machines or self.machines}
-        return Client(self.store, self.artifacts, self.env, known, None)
+        return Client(self.whole, self.artifacts, self.env, known, None)
 
     def thread(self, machine: Any, thread_id: str = "t") -> Thread[Any, Any]:
         """A handle that no kill reaches."""
