@@ -306,6 +306,7 @@ async def test_a_forgotten_facts_blob_goes_and_what_a_large_fact_cites_stays(loo
 @simulated
 async def test_no_collection_comes_between_a_facts_blob_and_its_record(loop: SimLoop) -> None:
     sim = Sim(loop)
-    whole = SpillingStore(Collecting(sim), opened(sim.artifacts), sim.loop.now)
+    collecting: Any = Collecting(sim)
+    whole = SpillingStore(collecting, opened(sim.artifacts), sim.loop.now)
     await ClientMemory(whole, sim.env).put(facts, "k", Fact(text=LARGE), workspace="w")
     assert len(blobs(sim)) == 1
