@@ -36,7 +36,8 @@ class Bucket:
         folder = folder_of(workspace)
         if is_cut(folder):
             label = io.BytesIO(workspace.encode("utf-8", "surrogatepass"))
-            await self.service.call("put_object", Key=self.keys.label(folder), Body=label)
+            encryption = self.service.place.encryption
+            await self.service.call("put_object", Key=self.keys.label(folder), Body=label, **encryption)
         now = self.clock()
         await staging.copy_to(self.keys.new_copy(folder, staging.sha256, now))
         with suppress(ArtifactError):  # the blob is published, and the next time does it

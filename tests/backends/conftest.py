@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from servers import dynamodb, seaweed
+from servers import dynamodb, moto, seaweed
 from servers.postgres import postgres_url
 
 # At the end: the folders beside examples must not stand before what is installed.
@@ -50,6 +50,20 @@ def s3_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
 def s3_endpoint(s3_service: str, s3_credentials: None) -> str:
     """An S3 service that lets this test in."""
     return s3_service
+
+
+@pytest.fixture(scope="session")
+def moto_service() -> Iterator[str]:
+    """The endpoint of a second S3 service that the tests of this process share."""
+    with moto.moto() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def moto_endpoint(moto_service: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A second S3 service, which lets in whoever has any credentials."""
+    _log_in(monkeypatch, "anybody", "any secret")
+    return moto_service
 
 
 @pytest.fixture(scope="session")
