@@ -17,13 +17,15 @@ from perdure.stores import Inbox, InboxRow, Log, Store, ThreadRow, Threads
 
 from .crew import Stopped
 from .desk import ROUNDS, SETTLE
+from .ledger import LATE
 from .plan import Plan, Planned
 
 PARKED = {"Bell": "in doubt", "Fails": "failed", "Deadly": "poison"}
 """What is planted."""
 EFFECTS = {"Order": ("charge", "ship"), "Both": ("charge", "ship"), "Rounds": ("ship",), "Bell": ("ring",)}
 WOKEN = 0.5
-"""Seconds within which a process that goes on again does what it was about to do."""
+"""Seconds within which a process that goes on again does what it was about to do; the network may then take
+its time as well."""
 
 
 @define
@@ -121,7 +123,7 @@ class Judge:
         than ``not_after`` plus ``settle``."""
         return any(
             each["pid"] == stop.pid
-            and stop.until <= each["at"] <= stop.until + WOKEN
+            and stop.until <= each["at"] <= stop.until + WOKEN + LATE
             and each["at"] > each["until"] + SETTLE.total_seconds()
             for each in arrivals
             for stop in self._stops

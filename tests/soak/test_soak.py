@@ -11,7 +11,8 @@ import pytest
 
 from perdure.stores import open_store
 from soak.crew import TESTS, Stopped
-from soak.judge import Judge, read_ledger
+from soak.judge import WOKEN, Judge, read_ledger
+from soak.ledger import LATE
 from soak.plan import Plan, plan
 
 pytestmark = pytest.mark.anyio
@@ -76,5 +77,8 @@ async def test_only_a_suspension_excuses_a_repeat(soaked: tuple[Path, str]) -> N
     late = {**once, "pid": 1, "at": once["until"] + 5.0}
     stopped = Stopped(1, once["at"], late["at"] - 0.1)
     assert await judged(folder, [*arrivals, late], [stopped]) == []
+    slow = {**late, "at": stopped.until + WOKEN + LATE - 0.1}
+    assert await judged(folder, [*arrivals, slow], [stopped]) == []
+    assert await judged(folder, [*arrivals, {**slow, "at": slow["at"] + 0.2}], [stopped]) != []
     assert await judged(folder, [*arrivals, late], [Stopped(2, stopped.since, stopped.until)]) != []
     assert await judged(folder, [*arrivals, {**late, "at": once["until"]}], [stopped]) != []
