@@ -6,7 +6,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 VENV := .venv
 BIN := $(VENV)/bin
 LOGS := $(VENV)/logs
-# The store of make crash and make soak: sqlite, postgres (a server of its own), or the URL of a server.
+# The store of make crash and make soak: sqlite, postgres or dynamodb (a server of its own), or the URL of a server.
 STORE ?= sqlite
 SWEPT = $(VENV)/$(if $(filter sqlite,$(STORE)),dev,servers)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input -q
@@ -24,7 +24,7 @@ help:
 	@echo 'make test    the tests'
 	@echo 'make test-stores   the stores and backends that need a server, each on its own: installs the servers'
 	@echo 'make demo    a machine killed between a side effect and its checkpoint, and resumed'
-	@echo 'make crash   the long sweeps: crash points, kills at random, 10,000 seeds; STORE=postgres, or a URL'
+	@echo 'make crash   the long sweeps: crash points, kills at random, 10,000 seeds; STORE=postgres or dynamodb, or a URL'
 	@echo 'make soak    ten minutes of workers killed, stopped and replaced; SEED=1 names the plan, STORE the store'
 	@echo 'make reference   docs/reference/, from the docstrings'
 	@echo 'make bench   transitions a second beside raw SQLite'

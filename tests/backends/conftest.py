@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from servers import dynamodb, moto, seaweed
+from servers.aws import logged_in
 from servers.postgres import postgres_url
 
 # At the end: the folders beside examples must not stand before what is installed.
@@ -40,10 +41,13 @@ def s3_service() -> Iterator[str]:
 
 
 @pytest.fixture
-def s3_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+def s3_credentials() -> Iterator[None]:
     """What the usual chain of credentials finds: those of the tests' own service, unless one is given."""
-    if seaweed.URL not in os.environ:
-        _log_in(monkeypatch, seaweed.ACCESS_KEY, seaweed.SECRET_KEY)
+    if seaweed.URL in os.environ:
+        yield
+        return
+    with logged_in(seaweed.ACCESS_KEY, seaweed.SECRET_KEY):
+        yield
 
 
 @pytest.fixture
@@ -60,10 +64,10 @@ def moto_service() -> Iterator[str]:
 
 
 @pytest.fixture
-def moto_endpoint(moto_service: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def moto_endpoint(moto_service: str) -> Iterator[str]:
     """A second S3 service, which lets in whoever has any credentials."""
-    _log_in(monkeypatch, "anybody", "any secret")
-    return moto_service
+    with logged_in("anybody", "any secret"):
+        yield moto_service
 
 
 @pytest.fixture(scope="session")
@@ -77,11 +81,13 @@ def dynamodb_service() -> Iterator[str]:
 
 
 @pytest.fixture
-def dynamodb_endpoint(dynamodb_service: str, monkeypatch: pytest.MonkeyPatch) -> str:
+def dynamodb_endpoint(dynamodb_service: str) -> Iterator[str]:
     """A DynamoDB that lets this test in."""
-    if dynamodb.URL not in os.environ:
-        _log_in(monkeypatch, dynamodb.ACCESS_KEY, dynamodb.SECRET_KEY)
-    return dynamodb_service
+    if dynamodb.URL in os.environ:
+        yield dynamodb_service
+        return
+    with logged_in(dynamodb.ACCESS_KEY, dynamodb.SECRET_KEY):
+        yield dynamodb_service
 
 
 @pytest.fixture
@@ -91,12 +97,3 @@ def dynamodb_url(dynamodb_endpoint: str) -> Iterator[str]:
     region = os.environ.get("AWS_DEFAULT_REGION", "us-east-1")
     yield f"dynamodb://{table}?region={region}&endpoint={dynamodb_endpoint}"
     dynamodb.drop(table, region, dynamodb_endpoint)
-
-
-def _log_in(patch: pytest.MonkeyPatch, access_key: str, secret_key: str) -> None:
-    patch.setenv("AWS_ACCESS_KEY_ID", access_key)
-    patch.setenv("AWS_SECRET_ACCESS_KEY", secret_key)
-    patch.delenv("AWS_SESSION_TOKEN", raising=False)
-    patch.setenv("AWS_CONFIG_FILE", os.devnull)
-    patch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
-    patch.setenv("AWS_EC2_METADATA_DISABLED", "true")

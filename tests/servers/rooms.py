@@ -11,17 +11,35 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import asyncpg
 
+from servers import dynamodb
+from servers.aws import logged_in
 from servers.postgres import URL, postgres, postgres_url
 
 Restart = Callable[[], None]
+TABLES = "dynamodb://"
 FILES = "sqlite"
 """A file in the folder of each run."""
+REGION = "us-east-1"
+
+
+@contextmanager
+def dynamodb_url() -> Iterator[str]:
+    """The DynamoDB that the environment names, or else a new one that lets this process in."""
+    if given := os.environ.get(dynamodb.URL):
+        yield f"dynamodb://?region={os.environ.get('AWS_DEFAULT_REGION', REGION)}&endpoint={given}"
+        return
+    with dynamodb.dynamodb() as endpoint, logged_in(dynamodb.ACCESS_KEY, dynamodb.SECRET_KEY):
+        yield f"dynamodb://?region={REGION}&endpoint={endpoint}"
+
+
 SERVERS: dict[str, Callable[[], AbstractContextManager[str]]] = {
     FILES: lambda: nullcontext(FILES),
     "postgres": postgres_url,
+    "dynamodb": dynamodb_url,
 }
 """By word: what starts a server, or finds the one that the environment names, and gives its URL."""
 
@@ -33,8 +51,10 @@ def server(store: str) -> Iterator[str]:
         with SERVERS[store]() as url:
             yield url
         return
-    if not store.startswith(("postgresql://", "postgres://")):
-        raise ValueError(f"STORE is one of {', '.join(SERVERS)}, or the postgresql:// URL of a server")
+    if not store.startswith(("postgresql://", "postgres://", TABLES)):
+        raise ValueError(
+            f"STORE is one of {', '.join(SERVERS)}, or the postgresql:// or {TABLES} URL of a server"
+        )
     yield store
 
 
@@ -60,11 +80,26 @@ def room(server: str, folder: Path) -> Iterator[str]:
     if server == FILES:
         yield f"sqlite:///{folder}/perdure.db"
         return
+    if server.startswith(TABLES):
+        with _table(server) as url:
+            yield url
+        return
     schema = f"room_{uuid.uuid4().hex}"
     try:
         yield f"{server}{'&' if '?' in server else '?'}schema={schema}"
     finally:
         asyncio.run(_drop(server.partition("?")[0], schema))
+
+
+@contextmanager
+def _table(server: str) -> Iterator[str]:
+    """A table of its own, wherever the URL's own one is."""
+    options = server.partition("?")[2]
+    table, at = f"room-{uuid.uuid4().hex}", dict(parse_qsl(options))
+    try:
+        yield f"{TABLES}{table}?{options}"
+    finally:
+        dynamodb.drop(table, at["region"], at["endpoint"])
 
 
 async def _drop(server: str, schema: str) -> None:

@@ -21,7 +21,8 @@ URL = "PERDURE_TEST_S3_URL"
 a test makes a bucket of its own in it."""
 PATIENCE = 60.0
 """Seconds that the service has to come up."""
-ACCESS_KEY, SECRET_KEY = "perdure-tests", "a secret of the tests / +"
+ACCESS_KEY, SECRET_KEY = "perduretests", "a secret of the tests / +"
+"""As in servers/dynamodb.py: a test that needs both has one chain of credentials."""
 OPTIONS = (
     "-filer",
     "-s3",
