@@ -13,7 +13,7 @@ from ._dynamodb_errors import said
 from ._dynamodb_keys import EXPIRES, INDEXES
 from ._dynamodb_link import Link
 from ._dynamodb_values import PK, SK, asked, pack_key
-from ._errors import StoreError, StoreUnavailable, StoreUnreadable
+from ._errors import BadStoreURL, StoreError, StoreUnavailable, StoreUnreadable
 
 LAYOUT = 1
 """Grows with each change of what is where in the table."""
@@ -34,10 +34,12 @@ async def examine(link: Link) -> None:
     await _check_layout(link)
 
 
-async def prepare(link: Link) -> None:
+async def prepare(link: Link, create: bool) -> None:
     """Make the table where it is missing, and mark it; many may do so at once."""
     found = await _description(link)
     if found is None:
+        if not create:
+            raise BadStoreURL(f"{link.place.where}: there is no such table: name one that is there")
         await _make(link)
         found = await _description(link)
     tries = 0

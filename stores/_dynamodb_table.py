@@ -35,12 +35,12 @@ class DynamoDBTable:
     def __attrs_post_init__(self) -> None:
         self._link = Link(self.place, self.jitter)
 
-    async def open(self, *, read_only: bool = False) -> None:
+    async def open(self, *, read_only: bool = False, create: bool = True) -> None:
         """Reach the table; ``read_only``: nothing is made. ``BadStoreURL`` where whoever opens it is not let
-        in, ``StoreUnreadable`` where the table is another program's."""
+        in, or where there is none and none is to be made; ``StoreUnreadable`` where it is another program's."""
         await self._link.open()
         try:
-            await (examine if read_only else prepare)(self._link)
+            await (examine(self._link) if read_only else prepare(self._link, create))
         except BaseException:
             with CancelScope(shield=True):
                 await self._link.close()

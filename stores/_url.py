@@ -13,8 +13,8 @@ from ._sqlite import SQLiteStore
 from ._store import Store
 
 SHAPES = (
-    "write memory://, sqlite:///relative/path.db, sqlite:////absolute/path.db or "
-    "postgresql://user:password@host/database"
+    "write memory://, sqlite:///relative/path.db, sqlite:////absolute/path.db, "
+    "postgresql://user:password@host/database or dynamodb://TABLE?region=eu-central-1"
 )
 INLINE = "commit=inline"
 
@@ -35,7 +35,9 @@ def open_store(
     (``perdure``), ``connections`` (at most so many at once: 10), ``timeout`` (seconds for a connection to be
     made and for a statement to be answered: 15), ``statement_cache_size`` (0 behind a pooler that keeps no
     prepared statements), and what asyncpg takes, such as ``sslmode`` or, with several hosts,
-    ``target_session_attrs=read-write``.
+    ``target_session_attrs=read-write``. ``dynamodb://TABLE?region=eu-central-1`` is a table of Amazon
+    DynamoDB, made where it is missing; it needs ``perdure[aws]``. Behind it: ``endpoint``, ``connections``
+    (32) and ``timeout`` (seconds that a call may take: 15).
 
     ``BadStoreURL`` for anything else; what it says never repeats the URL, which may hold a password.
     ``clock`` gives microseconds since the epoch; None: this machine's, and with PostgreSQL the server's,
@@ -61,6 +63,8 @@ def open_store(
             )
         case "postgresql" | "postgres":
             return _postgres(url, clock, read_only, create)
+        case "dynamodb":
+            return _dynamodb(url, clock, read_only, create)
         case other:
             raise BadStoreURL(f"no store is known for {other}:// URLs: {SHAPES}")
 
@@ -73,6 +77,16 @@ def _postgres(url: str, clock: Callable[[], Micros] | None, read_only: bool, cre
             raise
         raise BadStoreURL("PostgreSQL needs its driver: pip install 'perdure[postgres]'") from None
     return PostgresStore(url, clock=clock, read_only=read_only, create=create)
+
+
+def _dynamodb(url: str, clock: Callable[[], Micros] | None, read_only: bool, create: bool) -> Store:
+    try:
+        from ._dynamodb import DynamoDBStore  # the driver is there for those who asked for it
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("aiobotocore", "aiohttp", "botocore"):
+            raise
+        raise BadStoreURL("DynamoDB needs its driver: pip install 'perdure[aws]'") from None
+    return DynamoDBStore(url, clock=clock, read_only=read_only, create=create)
 
 
 def _sqlite_path(rest: str) -> str:

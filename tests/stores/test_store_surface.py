@@ -8,6 +8,7 @@ import sys
 
 import perdure.stores
 from perdure.stores import MemoryStore, SQLiteStore, Store, contract
+from perdure.stores._dynamodb import DynamoDBStore
 from perdure.stores._postgres import PostgresStore
 
 NAMES = {
@@ -121,7 +122,7 @@ def is_property(store: type, name: str) -> bool:
 def test_the_seam_has_at_most_twelve_methods_and_every_store_has_those_alone() -> None:
     seam = methods_of(Store)
     assert len(seam) <= 12
-    for store in (MemoryStore, PostgresStore, SQLiteStore):
+    for store in (DynamoDBStore, MemoryStore, PostgresStore, SQLiteStore):
         assert {name for name in methods_of(store) if not is_property(store, name)} == seam
         for name in seam:
             assert list(inspect.signature(getattr(store, name)).parameters) == list(

@@ -1,0 +1,165 @@
+"""Workers of a DynamoDB store: that they live, what they can run, and their parts of limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from attrs import frozen
+
+from ._dynamodb_asks import ABSENT, Action, Cancelled, Delete, Item, Key, Put, Span, Update
+from ._dynamodb_desk import Desk
+from ._dynamodb_items import pack
+from ._dynamodb_keys import (
+    DUE,
+    INDEXES,
+    definition_key,
+    every_shard,
+    joined,
+    lease_pk,
+    number,
+    shard_of,
+    share_pk,
+    worker_key,
+)
+from ._dynamodb_pages import owned_by
+from ._errors import StoreError
+from ._records import Micros
+from ._shares import pace
+from ._workers import DefinitionRow, Share, Shared, WorkerRow
+
+DAY: Micros = 86_400_000_000
+GRACE: Micros = 3_600_000_000
+"""How long a silent worker that owns nothing is still looked at: far longer than the service takes a request
+for, once it is signed, so that none of the worker's own can still arrive."""
+
+
+@frozen(kw_only=True)
+class Beat:
+    worker: WorkerRow
+    definitions: Sequence[DefinitionRow]
+
+
+def _in_leases(worker: str, dead_from: Micros) -> Item:
+    due = INDEXES[DUE]
+    return {due.pk: lease_pk(shard_of(worker)), due.sk: number(dead_from)}
+
+
+async def beat(desk: Desk, given: Beat) -> Micros:
+    now, worker = desk.clock(), given.worker
+    for row in given.definitions:
+        key = definition_key(row.machine, row.version, row.hash)
+        await desk.list_once(Put(key=key, item={**pack(row), "at": now}, wanted={"hash": ABSENT}))
+    await _write_worker(desk, worker, now)
+    with suppress(StoreError):  # the beat has landed
+        await _clean_up(desk, now)
+    return now
+
+
+async def _write_worker(desk: Desk, worker: WorkerRow, now: Micros) -> None:
+    """Who has left in good order stays so."""
+    key, dead_from = worker_key(worker.id), now + worker.lease + 1
+    item = {**pack(worker), "beat": now, **_in_leases(worker.id, dead_from)}
+    if worker.ended is None:
+        del item["ended"]
+    else:
+        item |= _in_leases(worker.id, 0)
+    try:
+        await desk.table.write(Update(key=key, item=item, wanted={"ended": ABSENT}))
+    except Cancelled:
+        item.pop("ended", None)
+        await desk.table.write(Update(key=key, item={**item, **_in_leases(worker.id, 0)}))
+    desk.registered[worker.id] = dead_from
+
+
+async def register(desk: Desk, worker: str) -> None:
+    """See to it that what a worker is about to own is found once it is dead, whether it ever beat or not.
+
+    A handle knows that for a lease, or half an hour, and makes sure of it again then.
+    """
+    now = desk.clock()
+    if desk.registered.get(worker, now) > now:
+        return
+    key, lease = worker_key(worker), _in_leases(worker, 0)
+    try:
+        await desk.table.write(
+            Update(key=key, item={"id": worker, "beat": now, "lease": -1, **lease}, wanted={"id": ABSENT})
+        )
+    except Cancelled as cancelled:
+        item = cancelled.reasons[0].item or {}
+        if item.get(INDEXES[DUE].pk) is None:  # it was found to own nothing when it was dead
+            await desk.table.write(Update(key=key, item=lease, wanted={"beat": item["beat"]}))
+    desk.registered[worker] = now + GRACE // 2
+
+
+def is_gone(item: Item | None, now: Micros) -> bool:
+    """By a worker's row, if there is one, it is dead."""
+    return item is None or item.get("ended") is not None or now - int(item["beat"]) > int(item["lease"])
+
+
+async def find_dead(desk: Desk, now: Micros) -> dict[str, Item]:
+    """Workers that may own something and are dead, with their rows, as these say."""
+    spans = [Span(pk=lease_pk(shard), last=number(now), index=DUE) for shard in every_shard()]
+    found = await asyncio.gather(*(desk.table.query(span, DEAD) for span in spans))
+    keys = [Key(str(entry["PK"]), str(entry["SK"])) for entries in found for entry in entries]
+    items = await desk.table.get_many(keys)
+    return {key.sk: item for key, item in items.items() if is_gone(item, now)}
+
+
+DEAD = 32
+"""How many dead workers of a partition are looked at in one claim: those behind them have their turn once
+these own nothing."""
+
+
+async def forget(desk: Desk, item: Item, now: Micros) -> None:
+    """Take a dead worker that owns nothing out of the index, unless something of its own may still arrive."""
+    if item.get("ended") is None and now - int(item["beat"]) <= GRACE:
+        return
+    if await owned_by(desk.table, str(item["id"]), 1):
+        return
+    due = INDEXES[DUE]
+    worker = str(item["id"])
+    desk.registered.pop(worker, None)
+    wanted = {"beat": item["beat"], "ended": ABSENT if item.get("ended") is None else item["ended"]}
+    await desk.try_to(Update(key=worker_key(worker), item={due.pk: None, due.sk: None}, wanted=wanted))
+
+
+async def _clean_up(desk: Desk, now: Micros) -> None:
+    """Drop rows that were silent for more than a day and own no thread."""
+    for worker, item in (await find_dead(desk, now)).items():
+        if now - int(item["beat"]) > DAY and not await owned_by(desk.table, worker, 1):
+            desk.registered.pop(worker, None)
+            await desk.try_to(Delete(key=worker_key(worker), wanted={"beat": item["beat"]}))
+
+
+async def share(desk: Desk, request: Share) -> Shared:
+    """One attempt; ``Cancelled`` where it is to be made again."""
+    now, pk = desk.clock(), share_pk(request.limit)
+    gate = Key(pk, "gate")
+    items = {str(item["SK"]): item for item in await desk.table.query(Span(pk=pk))}
+    before = items.pop(gate.sk, {"turn": 0, "full_at": 0})
+    mine = joined("held", request.worker)
+    held = request.held
+    if request.at_once is not None:
+        others = [item for name, item in items.items() if name != mine]
+        held = min(held, max(request.at_once - await _held(desk, others, now), 0))
+    paced = pace(request, int(before["full_at"]), now)
+    turn = {"turn": int(before["turn"]) + 1, "full_at": paced.full_at}
+    actions: list[Action] = [Put(key=gate, item=turn, wanted={"turn": before["turn"] or ABSENT})]
+    slot = Key(pk, mine)
+    if held:
+        actions.append(Put(key=slot, item={"held": held, "worker": request.worker}))
+    elif mine in items:
+        actions.append(Delete(key=slot))
+    await desk.table.transact(actions)
+    return Shared(held=held, starts=paced.starts, again=paced.again)
+
+
+async def _held(desk: Desk, slots: Sequence[Item], now: Micros) -> int:
+    """How many slots are held by workers that live."""
+    keys = [worker_key(str(slot["worker"])) for slot in slots]
+    rows = await desk.table.get_many(keys) if keys else {}
+    return sum(
+        int(slot["held"]) for slot, key in zip(slots, keys, strict=True) if not is_gone(rows.get(key), now)
+    )
