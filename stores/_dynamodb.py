@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import anyio
 
@@ -101,7 +101,7 @@ class DynamoDBStore:
         """The table and its region, for people."""
         return self._place.where
 
-    async def __aenter__(self) -> DynamoDBStore:
+    async def __aenter__(self) -> Self:
         try:
             await self._table.open(read_only=self._read_only, create=self._create)
         except BaseException:

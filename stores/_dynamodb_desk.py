@@ -33,6 +33,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.2
 class Desk:
     table: Table
     clock: Callable[[], Micros]
+    idle: dict[str, Micros] = field(factory=dict[str, Micros])
+    """Dead workers that owned nothing, by the index, and need not be asked about up to a moment."""
     stood: OrderedDict[Address, Stood] = field(factory=OrderedDict[Address, Stood])
     """Threads as this handle last left them; others may have changed them since."""
     turn: dict[str, str] = field(factory=dict[str, str])

@@ -21,7 +21,7 @@ BEHIND = "\x20"
 """Sorts behind ``PART`` and whatever follows it, and before any longer name."""
 NEXT = "\x01"
 """Appended to a key it gives the first one behind it, since no key goes on with so little."""
-SHARDS = 8
+SHARDS = 4
 """Over so many partitions lists are spread that would else be as busy as the whole table."""
 
 

@@ -31,8 +31,10 @@ from ._workers import DefinitionRow, Share, Shared, WorkerRow
 
 DAY: Micros = 86_400_000_000
 GRACE: Micros = 3_600_000_000
-"""How long a silent worker that owns nothing is still looked at: far longer than the service takes a request
-for, once it is signed, so that none of the worker's own can still arrive."""
+"""How long a dead worker that owns nothing is still asked about, now and then: far longer than the index is
+behind, and than the service takes a request for once it is signed, so that none can still arrive."""
+NOW_AND_THEN: Micros = 10_000_000
+"""How often that is."""
 
 
 @frozen(kw_only=True)
@@ -79,6 +81,7 @@ async def register(desk: Desk, worker: str) -> None:
     A handle knows that for a lease, or half an hour, and makes sure of it again then.
     """
     now = desk.clock()
+    desk.idle.pop(worker, None)
     if desk.registered.get(worker, now) > now:
         return
     key, lease = worker_key(worker), _in_leases(worker, 0)
@@ -102,8 +105,9 @@ async def find_dead(desk: Desk, now: Micros) -> dict[str, Item]:
     """Workers that may own something and are dead, with their rows, as these say."""
     spans = [Span(pk=lease_pk(shard), last=number(now), index=DUE) for shard in every_shard()]
     found = await asyncio.gather(*(desk.table.query(span, DEAD) for span in spans))
-    keys = [Key(str(entry["PK"]), str(entry["SK"])) for entries in found for entry in entries]
-    items = await desk.table.get_many(keys)
+    names = [str(entry["SK"]) for entries in found for entry in entries]
+    desk.idle = {name: until for name, until in desk.idle.items() if until > now}
+    items = await desk.table.get_many(worker_key(name) for name in names if name not in desk.idle)
     return {key.sk: item for key, item in items.items() if is_gone(item, now)}
 
 
@@ -113,13 +117,14 @@ these own nothing."""
 
 
 async def forget(desk: Desk, item: Item, now: Micros) -> None:
-    """Take a dead worker that owns nothing out of the index, unless something of its own may still arrive."""
-    if item.get("ended") is None and now - int(item["beat"]) <= GRACE:
+    """Ask less often about a dead worker that owns nothing, and in the end no more."""
+    worker = str(item["id"])
+    if await owned_by(desk.table, worker, 1):
         return
-    if await owned_by(desk.table, str(item["id"]), 1):
+    if now - int(item["beat"]) <= GRACE:
+        desk.idle[worker] = now + NOW_AND_THEN
         return
     due = INDEXES[DUE]
-    worker = str(item["id"])
     desk.registered.pop(worker, None)
     wanted = {"beat": item["beat"], "ended": ABSENT if item.get("ended") is None else item["ended"]}
     await desk.try_to(Update(key=worker_key(worker), item={due.pk: None, due.sk: None}, wanted=wanted))
