@@ -329,7 +329,7 @@ async def check_signals_for_newer_code(kit: Kit) -> None:
 
 
 async def check_limits_of_signals_with_a_start(kit: Kit) -> None:
-    """Priorities past 10, signals to another thread or twice by one id, and more than 64, are refused."""
+    """Priorities past 10, signals to another thread or twice by one id, over 64 with messages: refused."""
     async with kit.open() as store:
         many = tuple(signal_of(f"s{number}") for number in range(65))
         spoilt: tuple[dict[str, Any], ...] = (
@@ -344,6 +344,8 @@ async def check_limits_of_signals_with_a_start(kit: Kit) -> None:
             await refused(
                 TooLarge, "a start with signals over a limit", store.start(start_of(signals=signals))
             )
+        said = start_of(signals=many[:32], messages=(b"",) * 33)
+        await refused(TooLarge, "a start with too many messages and signals", store.start(said))
         same("threads", await rows(store, Threads()), ())
         whole = await store.start(start_of(signals=many[:64], priority=-10))
         same("what became of 64", len(whole.delivered), 64)

@@ -105,10 +105,10 @@ def check_start(start: Start) -> None:
         raise ValueError(
             f"thread {start.address.thread_id!r} starts with two signals of one id: give each its own"
         )
-    if len(start.signals) > MAX_OUTSIDE:
+    if len(start.messages) + len(start.signals) > MAX_OUTSIDE:
         raise TooLarge(
-            f"thread {start.address.thread_id!r} starts with {len(start.signals)} signals: at most "
-            f"{MAX_OUTSIDE} fit; deliver the others by themselves"
+            f"thread {start.address.thread_id!r} starts with {len(start.messages)} messages and "
+            f"{len(start.signals)} signals: at most {MAX_OUTSIDE} fit; deliver the others by themselves"
         )
 
 
