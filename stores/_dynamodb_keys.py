@@ -228,6 +228,11 @@ def lease_pk(shard: str) -> str:
     return joined("lease", shard)
 
 
+def left_pk(shard: str) -> str:
+    """Orders workers that are dead and own nothing, in the same index, by their last beat."""
+    return joined("left", shard)
+
+
 def definition_key(machine: str, version: int, hash_: str) -> Key:
     return Key("definitions", joined(machine, number(version), hash_))
 

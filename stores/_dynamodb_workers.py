@@ -18,6 +18,7 @@ from ._dynamodb_keys import (
     every_shard,
     joined,
     lease_pk,
+    left_pk,
     number,
     shard_of,
     share_pk,
@@ -91,7 +92,7 @@ async def register(desk: Desk, worker: str) -> None:
         )
     except Cancelled as cancelled:
         item = cancelled.reasons[0].item or {}
-        if item.get(INDEXES[DUE].pk) is None:  # it was found to own nothing when it was dead
+        if item.get(INDEXES[DUE].pk) != lease[INDEXES[DUE].pk]:  # it was found to own nothing
             await desk.table.write(Update(key=key, item=lease, wanted={"beat": item["beat"]}))
     desk.registered[worker] = now + GRACE // 2
 
@@ -104,6 +105,10 @@ def is_gone(item: Item | None, now: Micros) -> bool:
 async def find_dead(desk: Desk, now: Micros) -> dict[str, Item]:
     """Workers that may own something and are dead, with their rows, as these say."""
     spans = [Span(pk=lease_pk(shard), last=number(now), index=DUE) for shard in every_shard()]
+    return await _find_gone(desk, spans, now)
+
+
+async def _find_gone(desk: Desk, spans: Sequence[Span], now: Micros) -> dict[str, Item]:
     found = await asyncio.gather(*(desk.table.query(span, DEAD) for span in spans))
     names = [str(entry["SK"]) for entries in found for entry in entries]
     desk.idle = {name: until for name, until in desk.idle.items() if until > now}
@@ -126,13 +131,16 @@ async def forget(desk: Desk, item: Item, now: Micros) -> None:
         return
     due = INDEXES[DUE]
     desk.registered.pop(worker, None)
+    left = {due.pk: left_pk(shard_of(worker)), due.sk: number(int(item["beat"]))}
     wanted = {"beat": item["beat"], "ended": ABSENT if item.get("ended") is None else item["ended"]}
-    await desk.try_to(Update(key=worker_key(worker), item={due.pk: None, due.sk: None}, wanted=wanted))
+    await desk.try_to(Update(key=worker_key(worker), item=left, wanted=wanted))
 
 
 async def _clean_up(desk: Desk, now: Micros) -> None:
     """Drop rows that were silent for more than a day and own no thread."""
-    for worker, item in (await find_dead(desk, now)).items():
+    left = [Span(pk=left_pk(shard), last=number(now - DAY - 1), index=DUE) for shard in every_shard()]
+    gone = await find_dead(desk, now) | await _find_gone(desk, left, now)
+    for worker, item in gone.items():
         if now - int(item["beat"]) > DAY and not await owned_by(desk.table, worker, 1):
             desk.registered.pop(worker, None)
             await desk.try_to(Delete(key=worker_key(worker), wanted={"beat": item["beat"]}))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perdure.stores import Claimed, Threads
+from perdure.stores import Claimed, Threads, Workers
 from perdure.stores._contract_kit import SECOND, rows
 from perdure.stores._contract_make import (
     MACHINE,
@@ -143,6 +143,18 @@ async def test_a_worker_that_owns_nothing_is_asked_about_no_more(dynamodb_url: s
         assert "w1" not in {(span.first or "").split(PART)[0] for span in store.table.asked}
         await started(store)
         assert names(await store.claim(request_of("w2"))) == ["t1"]
+
+
+async def test_the_row_of_a_worker_that_is_asked_about_no_more_goes_in_the_end(dynamodb_url: str) -> None:
+    clock = Clock()
+    async with BehindStore(dynamodb_url, clock) as store:
+        await store.beat(worker_of("w1"))
+        clock.advance(2 * HOUR)
+        await store.claim(request_of("w2"))
+        for wait, left in ((22 * HOUR - 30, ["w1", "w2"]), (HOUR, ["w2"])):
+            clock.advance(wait)
+            await store.beat(worker_of("w2", lease=LONG))
+            assert sorted(row.id for row in await rows(store, Workers())) == left
 
 
 async def test_a_limited_machine_keeps_its_limit_though_the_index_is_behind(
