@@ -21,13 +21,15 @@ from ._dynamodb_lanes import Lanes
 from ._dynamodb_pages import answer
 from ._dynamodb_place import find_place
 from ._dynamodb_table import DynamoDBTable
-from ._errors import OutcomeUnknown, StoreUnavailable
+from ._errors import OutcomeUnknown, StoreError, StoreUnavailable
+from ._kinds import StoredRow
 from ._limits import (
     check_artifact,
     check_commit,
     check_expire,
     check_name,
     check_remember,
+    check_restore,
     check_signal,
     check_start,
 )
@@ -68,6 +70,9 @@ class DynamoDBStore:
     be claimed that much later, and what ``Threads(owner=...)`` and ``Threads(status="parked")`` list may be
     that old. All else is read as it stands. ``expire`` takes up to 90 records in a transaction, and several
     transactions for a higher limit: ``OutcomeUnknown`` where one of them fails behind others.
+
+    Its rows are not listed by kind yet, nor are those of another store taken: ``Rows`` and ``restore``, and
+    so ``perdure copy``, are refused with ``StoreError``.
 
     ``BadStoreURL`` for what is no such URL, and where whoever opens it is not let in; ``StoreUnreadable``
     where the table is another program's or was written by a newer perdure.
@@ -169,6 +174,10 @@ class DynamoDBStore:
     async def expire(self, request: Expire, /) -> Expired:
         check_expire(request)
         return await self._write([], upkeep.expire, request, "what expires")
+
+    async def restore(self, rows: Sequence[StoredRow], /) -> None:
+        check_restore(rows)
+        raise StoreError(f"{self.where} takes no rows of another store yet: copy into PostgreSQL or SQLite")
 
     async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:
         if limit < 1:

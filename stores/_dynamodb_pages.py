@@ -45,6 +45,7 @@ from ._dynamodb_keys import (
     workers_pk,
 )
 from ._dynamodb_outside import newest
+from ._errors import StoreError
 from ._queries import (
     Artifacts,
     Definitions,
@@ -59,6 +60,9 @@ from ._queries import (
     Query,
     Threads,
     Workers,
+)
+from ._queries import (
+    Rows as AllRows,
 )
 from ._records import (
     Address,
@@ -146,6 +150,8 @@ def _plan(table: Table, query: Query[Any]) -> Plan:
             return _workers(table, query)
         case Definitions():
             return _definitions(table, query)
+        case AllRows():
+            raise StoreError("a DynamoDB store lists no rows by kind yet: ask for threads, and theirs")
         case _:
             raise TypeError(f"a store answers the queries of perdure.stores, not {type(query).__name__}")
 

@@ -37,7 +37,7 @@ class DynamoDBTable:
 
     async def open(self, *, read_only: bool = False, create: bool = True) -> None:
         """Reach the table; ``read_only``: nothing is made. ``BadStoreURL`` where whoever opens it is not let
-        in, or where there is none and none is to be made; ``StoreUnreadable`` where it is another program's."""
+        in, or where there is none and none is to be made; ``StoreUnreadable`` where it is somebody else's."""
         await self._link.open()
         try:
             await (examine(self._link) if read_only else prepare(self._link, create))

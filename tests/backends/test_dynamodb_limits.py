@@ -7,6 +7,7 @@ from attrs import evolve
 
 from perdure.stores import (
     Artifacts,
+    BadStoreURL,
     Inbox,
     Keys,
     KeyWrite,
@@ -16,6 +17,8 @@ from perdure.stores import (
     Messages,
     Outbox,
     OutboxRow,
+    StoreUnreadable,
+    open_store,
 )
 from perdure.stores._contract_kit import rows
 from perdure.stores._contract_make import (
@@ -85,3 +88,16 @@ async def test_a_start_of_as_many_signals_as_fit(dynamodb_url: str) -> None:
         answer = await store.start(start)
         assert [each.row.number for each in answer.delivered] == list(range(1, MAX_OUTSIDE + 1))
         assert len(await rows(store, Inbox(address=start.address), 7)) == MAX_OUTSIDE
+
+
+async def test_a_table_that_is_not_there_is_made_only_where_it_may_be(dynamodb_url: str) -> None:
+    with pytest.raises(BadStoreURL, match="there is no such table"):
+        async with open_store(dynamodb_url, create=False):
+            pass
+    with pytest.raises(StoreUnreadable, match="there is no such table"):
+        async with open_store(dynamodb_url, read_only=True):
+            pass
+    async with open_store(dynamodb_url):
+        pass
+    async with open_store(dynamodb_url, create=False) as store:
+        await started(store)
