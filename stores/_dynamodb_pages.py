@@ -7,8 +7,7 @@ themselves are read consistently, and judged as they stand.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from operator import itemgetter
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, TypeVar
 
 from attrs import asdict, evolve, frozen
@@ -18,8 +17,6 @@ from ._dynamodb_asks import Item, Key, Span, Table
 from ._dynamodb_items import address_of, unpack, unpack_artifact, unpack_thread
 from ._dynamodb_keys import (
     GROUPS,
-    INDEXES,
-    NEXT,
     PART,
     artifact_key,
     artifacts_pk,
@@ -45,6 +42,7 @@ from ._dynamodb_keys import (
     workers_pk,
 )
 from ._dynamodb_outside import newest
+from ._dynamodb_walks import batches, looked_up, merged, walk
 from ._errors import StoreError
 from ._queries import (
     Artifacts,
@@ -165,61 +163,13 @@ def _only(planned: Plan, fits: Callable[[Any], bool]) -> Plan:
     return evolve(planned, rows=rows)
 
 
-async def _walk(table: Table, span: Span, some: int) -> AsyncIterator[tuple[str, Item]]:
-    """A span's items with what orders them, read so many at a time."""
-    sort = "SK" if span.index is None else INDEXES[span.index].sk
-    while True:
-        items = await table.query(span, some)
-        for item in items:
-            yield str(item[sort]), item
-        if len(items) < some:
-            return
-        span = evolve(span, first=str(items[-1][sort]) + NEXT)
-
-
-async def merged(table: Table, spans: Iterable[Span], some: int) -> AsyncIterator[tuple[str, Item]]:
-    """The items of several spans in the order of their sort keys."""
-    walks = [_walk(table, span, some) for span in spans]
-    firsts = await asyncio.gather(*(anext(each, None) for each in walks))
-    heads = [(*first, walk) for first, walk in zip(firsts, walks, strict=True) if first is not None]
-    while heads:
-        heads.sort(key=itemgetter(0), reverse=True)
-        place, item, walk = heads.pop()
-        yield place, item
-        following = await anext(walk, None)
-        if following is not None:
-            heads.append((*following, walk))
-
-
-async def batches(entries: AsyncIterator[T], some: int) -> AsyncIterator[Sequence[T]]:
-    batch: list[T] = []
-    async for entry in entries:
-        batch.append(entry)
-        if len(batch) == some:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
-async def _looked_up(
-    table: Table, entries: AsyncIterator[tuple[str, Item]], key_of: Callable[[str], Key], some: int
-) -> AsyncIterator[tuple[str, Item]]:
-    """What the entries of a list name, in their order, as it stands; what is not there is left out."""
-    async for batch in batches(entries, some):
-        items = await table.get_many(key_of(place) for place, _ in batch)
-        for place, _ in batch:
-            if (item := items.get(key_of(place))) is not None:
-                yield place, item
-
-
 def _by_number(
     table: Table, address: Address, part: str, kind: type[Any], count: Callable[[Any], int], first: int
 ) -> Plan:
     async def rows(behind: Sequence[Any] | None, some: int) -> Rows:
         start = max(0, first, 0 if behind is None else behind[0] + 1)
         span = below(thread_pk(address), part, after=joined(part, number(start - 1)))
-        async for _, item in _walk(table, span, some):
+        async for _, item in walk(table, span, some):
             yield unpack(kind, item)
 
     return Plan(types=(int,), key=lambda row: (count(row),), rows=rows)
@@ -260,7 +210,7 @@ def _messages(table: Table, query: Messages) -> Plan:
 
     async def rows(behind: Sequence[Any] | None, some: int) -> Rows:
         after = None if behind is None else joined("message", number(behind[0]))
-        async for _, item in _walk(table, below(pk, "message", after=after), some):
+        async for _, item in walk(table, below(pk, "message", after=after), some):
             row = unpack(MessageRow, item)
             if query.incarnation in (None, row.incarnation) or row.number <= query.since:
                 yield row
@@ -271,7 +221,7 @@ def _messages(table: Table, query: Messages) -> Plan:
 def _outbox(table: Table, query: Outbox) -> Plan:
     async def rows(behind: Sequence[Any] | None, some: int) -> Rows:
         after = None if behind is None else outbox_key(query.address, *behind).sk
-        async for _, item in _walk(table, below(thread_pk(query.address), "outbox", after=after), some):
+        async for _, item in walk(table, below(thread_pk(query.address), "outbox", after=after), some):
             workspace, thread_id = item["target"]
             target = Address(workspace=workspace, thread_id=thread_id)
             yield evolve(unpack(OutboxRow, item), target=target)
@@ -333,7 +283,7 @@ async def _workspaces(
         yield workspace
         return
     span = Span(pk="workspaces", first=None if start is None else str(start[0]) or None)
-    async for name, _ in _walk(table, span, some):
+    async for name, _ in walk(table, span, some):
         yield name
 
 
@@ -444,7 +394,7 @@ async def _records(
     kind, text = next(((kind, text) for kind, text in by if text is not None), ("created", ""))
     spans = [below(artifacts_pk(query.workspace, kind, text, shard), after=after) for shard in every_shard()]
     entries = merged(table, spans, some)
-    async for found in _looked_up(
+    async for found in looked_up(
         table, entries, lambda it: artifact_key(query.workspace, it.split(PART)[1]), some
     ):
         yield found
@@ -471,7 +421,7 @@ def _keys(table: Table, query: Keys) -> Plan:
             return
         pks = [keys_pk(query.workspace, query.effect, shard) for shard in every_shard()]
         entries = merged(table, [below(pk, after=after) for pk in pks], some)
-        async for _, item in _looked_up(table, entries, key_of, some):
+        async for _, item in looked_up(table, entries, key_of, some):
             yield unpack(KeyRow, item)
 
     return Plan(types=(str,), key=lambda row: (row.key,), rows=rows)
@@ -498,7 +448,7 @@ def _definitions(table: Table, query: Definitions) -> Plan:
     async def rows(behind: Sequence[Any] | None, some: int) -> Rows:
         after = None if behind is None else definition_key(*behind).sk
         parts = () if query.machine is None else (query.machine,)
-        async for _, item in _walk(table, below("definitions", *parts, after=after), some):
+        async for _, item in walk(table, below("definitions", *parts, after=after), some):
             row = unpack(DefinitionRow, item)
             if query.version in (None, row.version):
                 yield row

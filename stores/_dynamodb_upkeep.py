@@ -28,7 +28,7 @@ from ._dynamodb_keys import (
     version_key,
 )
 from ._dynamodb_outside import Plan, newest, plan_artifact, plan_version, take_off_artifact
-from ._dynamodb_pages import batches, merged
+from ._dynamodb_walks import batches, merged
 from ._errors import MemoryMoved, OutcomeUnknown, StoreError, StoreUnavailable
 from ._outside import Expire, Expired, Remember
 from ._records import ArtifactRow, MemoryRow, Micros
