@@ -20,8 +20,10 @@ from ._dynamodb_desk import Desk, persist
 from ._dynamodb_lanes import Lanes
 from ._dynamodb_pages import answer
 from ._dynamodb_place import find_place
+from ._dynamodb_restore import restore
+from ._dynamodb_rows import all_rows
 from ._dynamodb_table import DynamoDBTable
-from ._errors import OutcomeUnknown, StoreError, StoreUnavailable
+from ._errors import OutcomeUnknown, StoreUnavailable
 from ._kinds import StoredRow
 from ._limits import (
     check_artifact,
@@ -34,7 +36,7 @@ from ._limits import (
     check_start,
 )
 from ._outside import Expire, Expired, Remember
-from ._queries import Page, Query
+from ._queries import Page, Query, Rows
 from ._records import (
     Address,
     ArtifactRow,
@@ -70,9 +72,6 @@ class DynamoDBStore:
     be claimed that much later, and what ``Threads(owner=...)`` and ``Threads(status="parked")`` list may be
     that old. All else is read as it stands. ``expire`` takes up to 90 records in a transaction, and several
     transactions for a higher limit: ``OutcomeUnknown`` where one of them fails behind others.
-
-    Its rows are not listed by kind yet, nor are those of another store taken: ``Rows`` and ``restore``, and
-    so ``perdure copy``, are refused with ``StoreError``.
 
     ``BadStoreURL`` for what is no such URL, and where whoever opens it is not let in; ``StoreUnreadable``
     where the table is another program's or was written by a newer perdure.
@@ -177,12 +176,15 @@ class DynamoDBStore:
 
     async def restore(self, rows: Sequence[StoredRow], /) -> None:
         check_restore(rows)
-        raise StoreError(f"{self.where} takes no rows of another store yet: copy into PostgreSQL or SQLite")
+        await self._write([("restore",)], restore, rows, "what is restored")
 
     async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:
         if limit < 1:
             raise ValueError(f"a page of {limit} rows was asked for: limit must be at least 1")
-        return await answer(self._opened().table, query, after, limit)
+        table = self._opened().table
+        if isinstance(query, Rows):
+            return await all_rows(table, query.kind).page(after, limit)
+        return await answer(table, query, after, limit)
 
     def _on_thread(
         self,

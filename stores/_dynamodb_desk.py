@@ -51,8 +51,12 @@ class Desk:
 
     async def list_thread(self, workspace: str, machine: str) -> None:
         """See to it that a thread's workspace and machine are listed, before it is there."""
-        for key in (workspace_key(workspace), machine_key(machine)):
-            await self.list_once(Put(key=key, item={"listed": 1}, wanted={"listed": ABSENT}))
+        await self.list_workspace(workspace)
+        await self.list_once(Put(key=machine_key(machine), item={"listed": 1}, wanted={"listed": ABSENT}))
+
+    async def list_workspace(self, workspace: str) -> None:
+        """The same for anything in a workspace."""
+        await self.list_once(Put(key=workspace_key(workspace), item={"listed": 1}, wanted={"listed": ABSENT}))
 
     async def list_once(self, put: Put) -> None:
         """Put what never goes again, if this handle does not know that it is there."""

@@ -165,6 +165,24 @@ def request_key(workspace: str, namespace: str, key: str, id_: str) -> Key:
     return Key(joined("request", workspace, namespace, key, id_), "request")
 
 
+def sessions_pk(workspace: str, shard: str) -> str:
+    """Lists a workspace's sessions."""
+    return joined("sessions", workspace, shard)
+
+
+def session_key(workspace: str, session: str) -> Key:
+    return Key(sessions_pk(workspace, shard_of(session)), session)
+
+
+def effects_pk(workspace: str, shard: str) -> str:
+    """Lists the effects of which a workspace has explicit keys."""
+    return joined("effects", workspace, shard)
+
+
+def listed_effect_key(workspace: str, effect: str) -> Key:
+    return Key(effects_pk(workspace, shard_of(effect)), effect)
+
+
 def facts_pk(workspace: str, shard: str) -> str:
     """Lists a workspace's memory keys."""
     return joined("facts", workspace, shard)

@@ -25,9 +25,11 @@ from ._dynamodb_keys import (
     fact_key,
     joined,
     keys_pk,
+    listed_effect_key,
     memory_pk,
     message_key,
     number,
+    session_key,
     shard_of,
     version_key,
 )
@@ -58,7 +60,7 @@ class Plan:
 
     async def land(self, table: Table) -> None:
         """``Cancelled`` where something that it rests on has changed: nothing has landed."""
-        await table.write_many(self.lists)
+        await table.write_many(list({put.key: put for put in self.lists}.values()))
         await table.transact(self.actions)
         await asyncio.gather(*(_take_off(table, delete) for delete in self.gone))
 
@@ -89,6 +91,8 @@ def plan_messages(plan: Plan, write: Start | Commit, count: int) -> None:
         wanted = {"count": count or ABSENT}
         last = {"count": count + len(write.messages)}
         plan.actions.append(Update(key=count_key(workspace, session), item=last, wanted=wanted))
+        if count == 0:
+            plan.list_at(session_key(workspace, session))
     for place, payload in enumerate(write.messages, count + 1):
         row = MessageRow(
             workspace=workspace,
@@ -223,6 +227,7 @@ def _plan_key(plan: Plan, key: Key, before: KeyRow | None, item: Item, row: KeyR
     plan.expires(row.expires, "key", row.workspace, row.effect, row.key)
     if before is None:
         plan.list_at(entry)
+        plan.list_at(listed_effect_key(either.workspace, either.effect))
 
 
 async def plan_artifacts(plan: Plan, table: Table, commit: Commit) -> None:
@@ -274,4 +279,5 @@ def _entries(item: Item) -> Sequence[Key]:
         common.append(("thread", item["thread_id"]))
     place = joined(number(item["created"]), item["id"])
     shard = shard_of(item["id"])
-    return [Key(artifacts_pk(item["workspace"], by, text, shard), place) for by, text in common]
+    by_id = Key(artifacts_pk(item["workspace"], "id", "", shard), item["id"])
+    return [by_id, *(Key(artifacts_pk(item["workspace"], by, text, shard), place) for by, text in common)]

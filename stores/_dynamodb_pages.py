@@ -43,7 +43,6 @@ from ._dynamodb_keys import (
 )
 from ._dynamodb_outside import newest
 from ._dynamodb_walks import batches, looked_up, merged, walk
-from ._errors import StoreError
 from ._queries import (
     Artifacts,
     Definitions,
@@ -58,9 +57,6 @@ from ._queries import (
     Query,
     Threads,
     Workers,
-)
-from ._queries import (
-    Rows as AllRows,
 )
 from ._records import (
     Address,
@@ -104,7 +100,7 @@ class Plan:
 
 
 async def answer(table: Table, query: Query[Any], after: str | None, limit: int) -> Page[Any]:
-    planned = _plan(table, query)
+    planned = plan(table, query)
     if not _is_possible(query):
         planned = evolve(planned, rows=lambda behind, some: _none())
     return await planned.page(after, limit)
@@ -123,7 +119,7 @@ async def _none() -> Rows:
         yield row
 
 
-def _plan(table: Table, query: Query[Any]) -> Plan:
+def plan(table: Table, query: Query[Any]) -> Plan:
     match query:
         case Threads():
             return _threads(table, query)
@@ -147,9 +143,7 @@ def _plan(table: Table, query: Query[Any]) -> Plan:
         case Workers():
             return _workers(table, query)
         case Definitions():
-            return _definitions(table, query)
-        case AllRows():
-            raise StoreError("a DynamoDB store lists no rows by kind yet: ask for threads, and theirs")
+            return definitions(table, query)
         case _:
             raise TypeError(f"a store answers the queries of perdure.stores, not {type(query).__name__}")
 
@@ -265,7 +259,7 @@ async def _listed(
     table: Table, query: Threads, start: tuple[Any, ...] | None, some: int
 ) -> AsyncIterator[Address]:
     """The addresses of threads in order, from behind one on."""
-    async for workspace in _workspaces(table, query.workspace, start, some):
+    async for workspace in workspaces(table, query.workspace, start, some):
         behind = None if start is None or start[0] != workspace else str(start[1])
         if query.thread_id is not None:
             if behind is None or query.thread_id > behind:
@@ -276,7 +270,7 @@ async def _listed(
             yield Address(workspace=workspace, thread_id=thread_id)
 
 
-async def _workspaces(
+async def workspaces(
     table: Table, workspace: str | None, start: tuple[Any, ...] | None, some: int
 ) -> AsyncIterator[str]:
     if workspace is not None:
@@ -444,7 +438,7 @@ def _workers(table: Table, query: Workers) -> Plan:
     return Plan(types=(int, str), key=lambda row: (row.started, row.id), rows=rows)
 
 
-def _definitions(table: Table, query: Definitions) -> Plan:
+def definitions(table: Table, query: Definitions) -> Plan:
     async def rows(behind: Sequence[Any] | None, some: int) -> Rows:
         after = None if behind is None else definition_key(*behind).sk
         parts = () if query.machine is None else (query.machine,)

@@ -247,6 +247,9 @@ async def deliver(desk: Desk, signal: Signal) -> Delivered:
             version = max(row.version, 0 if item is None else int(item["version"]))
             early = {"inbox": row.number, "version": version}
             plan.actions.append(Put(key=standing_key(address), item=early, wanted=unchanged(item)))
+            if item is None:
+                await desk.list_workspace(address.workspace)
+                plan.lists.append(Put(key=listed_key(address), item={"listed": 1}))
         else:
             stood = _received(stood, [row], now)
             plan.actions.append(put_thread(stood, item))

@@ -45,6 +45,7 @@ SECONDS_KEPT = 86_400
 async def upload(desk: Desk, artifact: ArtifactRow) -> None:
     """One attempt; ``Cancelled`` where it is to be made again."""
     if await desk.table.get(artifact_key(artifact.workspace, artifact.id)) is None:
+        await desk.list_workspace(artifact.workspace)
         plan = Plan(desk.clock())
         plan_artifact(plan, artifact, {"id": ABSENT})
         await plan.land(desk.table)
@@ -81,6 +82,7 @@ async def remember(desk: Desk, write: Remember) -> MemoryRow:
         request=write.id,
     )
     plan_version(plan, row)
+    await desk.list_workspace(write.workspace)
     await turn_on(desk.table, request_key(*names, write.id), row.version)
     await plan.land(desk.table)
     return row
