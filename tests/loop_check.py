@@ -25,6 +25,7 @@ HARMLESS = ("os.getcwd", "os.path.abspath", "os.path.samestat", "os.path.sameope
 ALLOWED: dict[tuple[str, str], str] = {
     ("stores/_sqlite_writer.py", "_landed_here"): "whoever opens a store with commit=inline asks for it",
     ("<frozen importlib._bootstrap>", "_find_and_load"): "the first import of a module, once a process",
+    ("aiobotocore/credentials.py", "load_credentials"): "the user's credentials file, once for a client",
     ("asyncpg/connect_utils.py", "_parse_connect_dsn_and_args"): "the user's password file, for a connection",
     ("linecache.py", "updatecache"): "the source lines of a traceback, cached",
     ("linecache.py", "checkcache"): "the source lines of a traceback, cached",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -47,21 +48,34 @@ class HttpFaults:
     port: int = 0
     closing: asyncio.Event = field(factory=asyncio.Event)
     planned: dict[str, list[Fault]] = field(factory=dict[str, list[Fault]])
+    recurring: dict[str, tuple[int, Fault]] = field(factory=dict[str, tuple[int, Fault]])
+    counted: Counter[str] = field(factory=Counter[str])
     seen: list[str] = field(factory=list[str])
     bodies: list[Any] = field(factory=list[Any])
 
     def plan(self, operation: str, *faults: Fault) -> None:
         self.planned.setdefault(operation, []).extend(faults)
 
+    def plan_every(self, operation: str, every: int, fault: Fault) -> None:
+        """The first call, and from then on each that is so many behind the last one."""
+        self.recurring[operation] = every, fault
+
+    def _next(self, operation: str) -> Fault | None:
+        if planned := self.planned.get(operation):
+            return planned.pop(0)
+        every, fault = self.recurring.get(operation, (0, None))
+        self.counted[operation] += 1
+        return fault if every and (self.counted[operation] - 1) % every == 0 else None
+
     async def answer(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
         operation = request.headers["X-Amz-Target"].rpartition(".")[2]
         self.seen.append(operation)
         self.bodies.append(json.loads(body))
-        planned = self.planned.get(operation)
-        if not planned:
+        fault = self._next(operation)
+        if fault is None:
             return await self._pass_on(request, body)
-        return await self._fail(request, body, planned.pop(0))
+        return await self._fail(request, body, fault)
 
     async def _fail(self, request: web.Request, body: bytes, fault: Fault) -> web.StreamResponse:
         if fault.rewrite is not None:
