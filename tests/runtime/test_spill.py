@@ -123,6 +123,7 @@ class Collecting:
         return getattr(self._sim.store, name)
 
     async def remember(self, write: Remember) -> MemoryRow:
+        await asyncio.sleep(1)
         assert await gc(self._sim) == 0
         return await self._sim.store.remember(write)
 
