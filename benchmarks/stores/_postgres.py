@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Generator, Mapping
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -15,6 +16,8 @@ DURABLE = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"}
 
 BYTES = """SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c
     JOIN pg_namespace s ON s.oid = c.relnamespace WHERE c.relkind = 'r' AND s.nspname = $1"""
+CHECKPOINTER = """SELECT pid, inet_server_addr() <<= '127.0.0.0/8' AS here FROM pg_stat_activity
+    WHERE backend_type = 'checkpointer'"""
 COUNTS = """SELECT
     (SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()) AS transactions,
     (SELECT CAST(sum(fsyncs) AS BIGINT) FROM pg_stat_io WHERE object = 'wal') AS fsyncs"""
@@ -58,6 +61,26 @@ def counts(url: str) -> dict[str, int]:
     """Transactions and flushes of the log so far, of all processes that have ended."""
     [row] = ask(url, COUNTS)
     return {name: int(value) for name, value in row.items() if value is not None}
+
+
+def cpu(url: str) -> dict[str, float]:
+    """Seconds that the server's processes have used so far; nothing where they are on another machine."""
+    [row] = ask(url, CHECKPOINTER)
+    if not row["here"]:
+        return {}
+    parent = _stat(row["pid"])[1]
+    used = sum(_stat(parent)[11:15])  # its own, and that of those that have ended
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text()
+    for child in map(int, children.split()):
+        with contextlib.suppress(OSError):
+            used += sum(_stat(child)[11:13])
+    return {"server_cpu": used / os.sysconf("SC_CLK_TCK")}
+
+
+def _stat(pid: int) -> list[int]:
+    """What the kernel tells of a process behind its name, from the state on, the state as 0."""
+    text = Path(f"/proc/{pid}/stat").read_text()
+    return [0, *map(int, text.rpartition(")")[2].split()[1:])]
 
 
 def size(url: str, schema: str) -> int:

@@ -12,12 +12,12 @@ from attrs import define, field
 
 from benchmarks.__main__ import THREADS, TRANSITIONS, run
 
-from ._postgres import counts, drop, size
+from ._postgres import counts, cpu, drop, size
 
 Result = dict[str, Any]
 
 MEMORY, SQLITE, POSTGRES, FLOOR = "memory", "SQLite", "PostgreSQL", "asyncpg alone"
-FIGURES = ("seconds", "cpu", "p50", "p99", "bytes", "transactions", "fsyncs")
+FIGURES = ("seconds", "cpu", "p50", "p99", "bytes", "transactions", "fsyncs", "server_cpu")
 
 
 @define
@@ -36,9 +36,9 @@ class Rounds:
         result = _transitions(f"sqlite:///{path}", threads, concurrency)
         self.found[concurrency, SQLITE].append({**result, "bytes": path.stat().st_size})
         schema, copy = f"bench_{concurrency}_{number}", f"floor_{concurrency}_{number}"
-        before = counts(self.server)
+        before = counts(self.server) | cpu(self.server)
         result = _transitions(f"{self.server}?schema={schema}", threads, concurrency)
-        after = counts(self.server)
+        after = counts(self.server) | cpu(self.server)
         result |= {name: after[name] - before[name] for name in after}
         self.found[concurrency, POSTGRES].append({**result, "bytes": size(self.server, schema)})
         result = run("benchmarks.stores._floor", self.server, schema, copy, concurrency)
@@ -61,6 +61,8 @@ class Rounds:
         row |= {"per_second": steps / seconds, "cpu_per_thousand": cpu / steps * 1000}
         row |= {f"{name}_ms": middle[name] * 1000 for name in ("p50", "p99") if name in middle}
         row |= {name: middle[name] / steps for name in ("bytes", "transactions", "fsyncs") if name in middle}
+        if "server_cpu" in middle:
+            row["server_cpu_per_thousand"] = middle["server_cpu"] / steps * 1000
         row["beside_sqlite"] = self._ratio(concurrency, SQLITE, store)
         if store == POSTGRES:
             row["beside_floor"] = self._ratio(concurrency, FLOOR, store)

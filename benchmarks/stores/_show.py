@@ -15,6 +15,7 @@ COLUMNS: dict[str, tuple[str, str]] = {
     "p50_ms": ("p50 ms", ",.1f"),
     "p99_ms": ("p99 ms", ",.1f"),
     "cpu_per_thousand": ("CPU s/1000", ".2f"),
+    "server_cpu_per_thousand": ("server's", ".2f"),
     "bytes": ("bytes", ",.0f"),
     "transactions": ("commits", ".3f"),
     "fsyncs": ("fsyncs", ".3f"),
