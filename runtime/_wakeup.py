@@ -1,4 +1,5 @@
-"""The wake-up channel: a datagram that makes a worker on the same host look into the store at once.
+"""The wake-up channel: a datagram that makes a worker on the same host look into the store at once, or, where
+none reaches it, a nudge through the store.
 
 It is a hint and nothing else. What a worker does, it does because of what the store says; a hint that is lost
 costs the time until its next poll, and a false one costs a query.
@@ -12,15 +13,16 @@ import os
 import random
 import socket
 import stat
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from perdure.stores import Address, Micros, Store, StoreError, WorkerRow, Workers
+from perdure.stores import Address, Micros, Nudging, Store, StoreError, WorkerRow, Workers
 
 from ._env import Env
 from ._look import rows_of
+from ._spill import bare
 
 SCHEME = "unix:"
 LONGEST_PATH = 100
@@ -106,13 +108,15 @@ def open_ear(lock: str) -> Ear | None:
 
 
 class Bell:
-    """Tells workers on this host that something may be runnable. It never fails and never waits for them."""
+    """Tells workers that something may be runnable. It never fails and never waits for them."""
 
     def __init__(self, store: Store, env: Env) -> None:
         self._store = store
         self._env = env
         self._hints: dict[str, str] = {}
         """By worker: where it is told; empty: nowhere."""
+        self._lively: set[str] = set()
+        """Those whose lease held when the rows were read."""
         self._read_at: Micros | None = None
 
     async def ring(
@@ -120,16 +124,16 @@ class Bell:
     ) -> None:
         """Of a thread that may have got something: its owner, where it has one, else whoever may claim it,
         without ``but``, the worker that asks. Of None: something may be runnable."""
-        if not hasattr(socket, "AF_UNIX"):
-            return
         await self._know_workers(owner)
         if owner is not None:
-            tell = [owner] if self._hints.get(owner) else []
+            tell = [owner] if owner in self._hints else []
         else:
-            tell = [worker for worker, hint in self._hints.items() if hint and worker != but]
+            tell = [worker for worker in self._hints if worker != but]
             random.shuffle(tell)
-        if tell:
-            self._send(tell, _said(address))
+        far = self._send(tell, _said(address)) if tell else []
+        if far and isinstance(store := bare(self._store), Nudging):
+            with contextlib.suppress(StoreError):
+                await store.nudge(nudge_of(far, address))
 
     async def _know_workers(self, owner: str | None) -> None:
         now = self._env.now()
@@ -137,24 +141,53 @@ class Bell:
         if known and (owner is None or owner in self._hints):
             return
         with contextlib.suppress(StoreError):
-            self._hints = _hints(await _rows(self._store))
+            rows = await _rows(self._store)
+            self._hints = _hints(rows)
+            self._lively = {row.id for row in rows if row.beat + row.lease >= now}
             self._read_at = now
 
-    def _send(self, tell: Iterable[str], said: bytes) -> None:
-        left = RUNG
+    def _send(self, tell: Iterable[str], said: bytes) -> Sequence[str]:
+        """Tell as many as are to be told, and return those of them that no datagram reaches."""
+        left, far = RUNG, list[str]()
+        if not hasattr(socket, "AF_UNIX"):
+            return [worker for worker in tell if worker in self._lively][:RUNG]
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sending:
             sending.setblocking(False)
             for worker in tell:
-                try:
-                    sending.sendto(said, self._hints[worker])
-                except BlockingIOError:  # it has more to look at than its buffer holds: it will look
+                if self._reaches(sending, worker, said):
                     left -= 1
-                except OSError:  # its process is gone, or lives on another host
-                    self._hints[worker] = ""
-                else:
+                elif worker in self._lively:
+                    far.append(worker)
                     left -= 1
                 if not left:
-                    return
+                    break
+        return far
+
+    def _reaches(self, sending: socket.socket, worker: str, said: bytes) -> bool:
+        if not self._hints[worker]:
+            return False
+        try:
+            sending.sendto(said, self._hints[worker])
+        except BlockingIOError:  # it has more to look at than its buffer holds: it will look
+            return True
+        except OSError:  # its process is gone, or lives on another host
+            self._hints[worker] = ""
+            return False
+        return True
+
+
+def nudge_of(workers: Sequence[str], address: Address | None) -> str:
+    """What the store passes on to these workers."""
+    named = None if address is None else (address.workspace, address.thread_id)
+    return msgspec.json.encode((workers, named)).decode()
+
+
+def hear_nudge(said: str, worker: str, heard: Heard) -> None:
+    """Tell ``heard`` of a nudge that is meant for this worker."""
+    with contextlib.suppress(msgspec.MsgspecError, RecursionError):
+        workers, named = msgspec.json.decode(said, type=tuple[list[str], tuple[str, str] | None])
+        if worker in workers:
+            heard(None if named is None else Address(workspace=named[0], thread_id=named[1]))
 
 
 def _said(address: Address | None) -> bytes:

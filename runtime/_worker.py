@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import anyio
@@ -19,6 +20,7 @@ from perdure.stores import (
     Claim,
     Claimed,
     InboxRow,
+    Nudging,
     StaleClaim,
     Store,
     StoreError,
@@ -39,10 +41,11 @@ from ._progress import Progress
 from ._reliable import page_of, until_known
 from ._run import Change, Left, Run
 from ._schemas import row_of
+from ._spill import bare
 from ._stall import LoopWatch
 from ._supervise import Supervisor, cancel
 from ._turns import Turns
-from ._wakeup import Bell, Ear, open_ear
+from ._wakeup import Bell, Ear, hear_nudge, open_ear
 
 SOME = 3
 """Handlers that are named where it is not known which one blocks the loop."""
@@ -145,6 +148,8 @@ class Worker:
         if self.permits.wanted:
             self.supervise("limits", self.permits.keep)
         self.supervise("looking in", self._looking.keep)
+        if isinstance(store := bare(self.store), Nudging):
+            self.supervise("listening", partial(store.listen, self._nudged))
         if self._watched:
             self.watch.begin()
             self.supervise("ticking", self.watch.tick)
@@ -329,6 +334,9 @@ class Worker:
         if address is not None:
             self._looking.hear(address)
         self.claiming.wake()
+
+    def _nudged(self, said: str) -> None:
+        hear_nudge(said, self.worker, self._heard)
 
     def fenced(self, address: Address) -> None:
         """A thread was taken from whoever had it: a run of it here ends at once."""

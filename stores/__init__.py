@@ -39,6 +39,7 @@ from ._limits import (
     check_priority,
 )
 from ._memory import MemoryStore
+from ._nudges import Nudging
 from ._outside import Expire, Expired, Remember
 from ._queries import (
     Artifacts,
@@ -134,6 +135,7 @@ __all__ = [
     "MessageRow",
     "Messages",
     "Micros",
+    "Nudging",
     "Outbox",
     "OutboxRow",
     "OutcomeUnknown",

@@ -10,6 +10,7 @@ import anyio
 
 from ._errors import StoreUnavailable
 from ._postgres_link import Link
+from ._postgres_nudges import NOTIFY, channel_of, listen
 from ._postgres_place import find_place
 from ._postgres_schema import examine, find, prepare
 from ._postgres_session import POSTGRES
@@ -101,6 +102,14 @@ class PostgresStore(SQLStore):
         statement, values = planned.statement(after, limit)
         rows = await self._link.read(statement, values)
         return planned.page(rows, limit)
+
+    async def nudge(self, said: str, /) -> None:
+        if self._link is None:
+            raise StoreUnavailable(f"{self.where} is not open: use it inside `async with`")
+        await self._link.read(NOTIFY, (channel_of(self._place.schema), said))
+
+    async def listen(self, heard: Callable[[str], None], /) -> None:
+        await listen(self._place, heard)
 
     def _write(self, write: Write) -> Awaitable[Any]:
         if self._writer is None:

@@ -78,9 +78,12 @@ def _number(options: dict[str, str], name: str, usual: int, *, least: int) -> in
 
 def arguments(place: Place) -> Mapping[str, Any]:
     """What the driver's pool is made with."""
+    return {"min_size": 0, "max_size": place.connections, **of_each(place)}
+
+
+def of_each(place: Place) -> Mapping[str, Any]:
+    """What each of the driver's connections is made with."""
     return {
-        "min_size": 0,
-        "max_size": place.connections,
         "timeout": place.timeout,
         "command_timeout": place.timeout,
         "statement_cache_size": place.cached_statements,

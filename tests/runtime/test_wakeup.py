@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 from anyio import to_thread
 from harness.engine import CALLS, Note, Sim, World, simulated
@@ -21,8 +22,9 @@ from perdure.machines import Accept, Call, Cancellation, Fire, Machine, Retry, S
 from perdure.runtime import Parked, Runtime
 from perdure.runtime._env import Env
 from perdure.runtime._liveness import Mark, take_mark
-from perdure.runtime._wakeup import LONGEST_PATH, RUNG, Bell, open_ear
-from perdure.stores import Address, StoreUnavailable, open_store
+from perdure.runtime._wakeup import LONGEST_PATH, RUNG, Bell, hear_nudge, open_ear
+from perdure.stores import Address, MemoryStore, StoreUnavailable, open_store
+from perdure.stores._contract_make import worker_of
 
 NEVER = timedelta(hours=1)
 """A poll that no test waits for: what happens, happens because of a hint."""
@@ -384,3 +386,34 @@ async def test_what_comes_while_a_thread_is_given_up_is_claimed_again_at_once(lo
     await engine.start(Waiter)
     async with asyncio.timeout(60):
         assert (await thread.result()).state == "done"
+
+
+@pytest.mark.anyio
+async def test_who_is_out_of_reach_is_nudged_through_a_store_that_can_as_long_as_it_lives() -> None:
+    nudges: list[str] = []
+
+    class Passing(MemoryStore):
+        async def nudge(self, said: str, /) -> None:
+            nudges.append(said)
+
+        async def listen(self, heard: Callable[[str], None], /) -> None:
+            raise AssertionError("nobody listens here")
+
+    env = Env()
+    async with Passing() as store:
+        for number in range(RUNG + 4):
+            await store.beat(worker_of(f"far{number}"))
+        await store.beat(worker_of("dead", lease=-1))
+        bell, address = Bell(store, env), Address(workspace="w", thread_id="t")
+        await bell.ring(None, but="far0")
+        await bell.ring(address, owner="far0")
+        await bell.ring(address, owner="dead")
+    heard: list[Address | None] = []
+    [any_of_them, owner] = nudges
+    assert len(set(msgspec.json.decode(any_of_them)[0]) - {"far0", "dead"}) == RUNG
+    for worker in ("far0", "far1"):
+        hear_nudge(owner, worker, heard.append)
+    assert heard == [address]
+    for nonsense in ("", "[]", "x", '[["far0"], 1]', "[" * 5000):
+        hear_nudge(nonsense, "far0", heard.append)
+    assert heard == [address]
