@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from anyio import to_thread
 from attrs import define, evolve, field, frozen
 
 from perdure.artifacts import MemoryArtifacts
@@ -19,7 +18,6 @@ from perdure.stores import (
     Store,
     ThreadRow,
     Threads,
-    Workers,
 )
 
 from ._check_calls import look_at_calls
@@ -29,7 +27,7 @@ from ._env import Env
 from ._incoming import chosen
 from ._journal import is_checkpoint
 from ._ledger import Ledger
-from ._look import rows_of
+from ._look import living_workers, rows_of
 from ._progress import Progress, loaded, messages_of
 from ._turns import Turns
 
@@ -66,13 +64,7 @@ class Checker:
     @classmethod
     async def of(cls, store: Store, definitions: Mapping[str, Definition], env: Env) -> Checker:
         """One that knows which of the store's workers live."""
-        now = env.now()
-        beating = [
-            row
-            async for row in rows_of(store, Workers())
-            if row.ended is None and row.beat + row.lease >= now
-        ]
-        living = [row.id for row in beating if not await to_thread.run_sync(env.ended, row)]
+        living = [row.id for row in await living_workers(store, env)]
         return cls(store, definitions, env, frozenset(living))
 
     async def thread(self, row: ThreadRow) -> Checked | None:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from anyio import to_thread
 from attrs import frozen
 
 from perdure.machines import Definition, StatePlan, Unreadable
@@ -31,6 +32,7 @@ from perdure.stores import (
 
 from ._book import Book
 from ._context import moment
+from ._env import Env
 from ._errors import NoSuchThread
 from ._journal import Body, Entry, decode_body, entries_of_visit, is_checkpoint, said_of
 from ._progress import Progress, load
@@ -48,6 +50,15 @@ async def rows_of(store: Store, query: Query[Any], limit: int = 500) -> AsyncIte
         if page.next is None:
             return
         after = page.next
+
+
+async def living_workers(store: Store, env: Env) -> list[WorkerRow]:
+    """Workers that run threads of the store now, as far as leases and this machine's processes tell."""
+    now = env.now()
+    beating = [
+        row async for row in rows_of(store, Workers()) if row.ended is None and row.beat + row.lease >= now
+    ]
+    return [row for row in beating if not await to_thread.run_sync(env.ended, row)]
 
 
 async def find_thread(store: Store, address: Address) -> ThreadRow:
