@@ -8,12 +8,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-SWEEP = Path(__file__).with_name("sweep.py")
+HERE = Path(__file__).parent
 
 
 def sweep(store: str, job: str, mode: str, *options: str) -> dict[str, Any]:
-    """Run it to its end; its report."""
-    command = [sys.executable, str(SWEEP), "--store", store, "--job", job, "--mode", mode, *options]
+    """Kill a job's processes; the report."""
+    return _report("sweep.py", "--store", store, "--job", job, "--mode", mode, *options)
+
+
+def copied(every: int) -> dict[str, Any]:
+    """Kill a copy at every so many of its writes; the report."""
+    return _report("copied.py", "--every", str(every))
+
+
+def _report(script: str, *options: str) -> dict[str, Any]:
+    command = [sys.executable, str(HERE / script), *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=7200, check=False)
     assert done.returncode == 0, done.stderr
     report: dict[str, Any] = json.loads(done.stdout)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from crash.running import sweep
+from crash.running import copied, sweep
 
 POINTS_IN_ALL = 200
 """Distinct points of the two jobs together, at the least."""
@@ -62,3 +62,10 @@ def test_a_world_that_answers_differently_each_time(store: str, job: str, full_s
 def test_the_sweep_finds_what_each_rule_prevents(store: str, mutant: str, arguments: list[str]) -> None:
     report = sweep(store, "everything", "named", "--mutant", mutant, *arguments)
     assert report["faults"] != []
+
+
+def test_a_copy_that_is_killed_goes_on(full_sweep: bool) -> None:
+    """At every write of it: a thread that stands is whole, and the copy begun again ends as the source."""
+    report = copied(1 if full_sweep else 11)
+    assert report["faults"] == []
+    assert report["points"] >= 30
