@@ -14,8 +14,8 @@ import anyio
 from attrs import define, evolve, field, frozen
 
 from perdure.stores import (
-    MAX_BODY,
     MAX_RESTORED,
+    MAX_WRITE,
     ROW_KINDS,
     RestoreConflict,
     RowKind,
@@ -242,7 +242,7 @@ class Load:
     async def add(self, row: StoredRow) -> None:
         """Take a row along, once there is room for it."""
         size = bytes_of_row(row)
-        if len(self._batches[-1]) == MAX_RESTORED or self._bytes + size > MAX_BODY:
+        if len(self._batches[-1]) == MAX_RESTORED or self._bytes + size > MAX_WRITE:
             if len(self._batches) == AT_ONCE:
                 await self.send()
             else:

@@ -1,6 +1,6 @@
 """Large bodies of the record lie in the artifact backend: whatever the store, its rows stay small.
 
-A body over ``INLINE``, and of a write of more than ``ALL_INLINE`` each over ``SMALL``, is put as a blob
+A body over ``MAX_BODY``, and of a write of more than ``MAX_WRITE`` each over ``SMALL``, is put as a blob
 before the write, which then holds an envelope in its place: the blob's digest and size. Whoever reads through
 the same wrapper sees the body. No JSON begins as an envelope does; a body that does so is put as a blob,
 however short it is.
@@ -22,8 +22,10 @@ from attrs import evolve, field, frozen
 from perdure.artifacts import ArtifactBackend, ArtifactsUnavailable
 from perdure.machines import Unreadable
 from perdure.stores import (
+    MAX_BODY,
     MAX_ID,
     MAX_WORKSPACE,
+    MAX_WRITE,
     ArtifactRow,
     Claim,
     Claimed,
@@ -77,10 +79,6 @@ from ._spilled import (
 R = TypeVar("R")
 T = TypeVar("T", Commit, Start, Signal, Remember)
 
-INLINE = 256 * 1024
-"""Bytes of a body that a store's row holds itself."""
-ALL_INLINE = 3 * 1024 * 1024
-"""Bytes of all bodies of one write that a store holds itself."""
 SMALL = 32 * 1024
 """Where a write's bodies are too much together, those over this size go."""
 LARGEST = 20 * 1024 * 1024
@@ -163,7 +161,7 @@ class SpillingStore:
 
     async def commit(self, commit: Commit, /) -> None:
         """See ``Store.commit``."""
-        if is_small(commit, INLINE):
+        if is_small(commit, MAX_BODY):
             await self.inner.commit(commit)
         else:
             await self._commit(commit)
@@ -350,9 +348,9 @@ def _large(bodies: Bodies) -> list[bytes]:
     """The bodies that go: those over a row's limit and, where the others are too much together, those that
     are not small."""
     every = [body for body in (*bodies.of_thread, *bodies.of_memory) if body is not None]
-    for limit in (INLINE, SMALL):
+    for limit in (MAX_BODY, SMALL):
         large = {body: None for body in every if len(body) > limit or is_spilled(body)}
-        if sum(len(body) for body in every if body not in large) <= ALL_INLINE:
+        if sum(len(body) for body in every if body not in large) <= MAX_WRITE:
             break
     for body in large:
         if len(body) > LARGEST:

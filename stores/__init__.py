@@ -35,6 +35,7 @@ from ._limits import (
     MAX_RESTORED,
     MAX_SOURCES,
     MAX_WORKSPACE,
+    MAX_WRITE,
     check_name,
     check_priority,
 )
@@ -100,6 +101,7 @@ __all__ = [
     "MAX_RESTORED",
     "MAX_SOURCES",
     "MAX_WORKSPACE",
+    "MAX_WRITE",
     "ROW_KINDS",
     "SCHEMA",
     "Address",

@@ -28,7 +28,7 @@ from ._contract_make import (
 )
 from ._errors import RestoreConflict, SignalConflict, TooLarge
 from ._kinds import ROW_KINDS, RowKind, StoredRow, ThreadPart, key_of_row
-from ._limits import MAX_BODY, MAX_NAME, MAX_RESTORED
+from ._limits import MAX_BODY, MAX_NAME, MAX_RESTORED, MAX_WRITE
 from ._memory import MemoryStore
 from ._queries import Artifacts, Log, Memory, Messages, Rows, Threads
 from ._records import (
@@ -328,8 +328,10 @@ async def check_limits_of_restore(kit: Kit) -> None:
     async with kit.open() as store:
         full = [_fact(f"k{number}") for number in range(MAX_RESTORED)]
         await refused(TooLarge, "too many rows", store.restore([*full, _fact("more")]))
-        half = evolve(full[0], value=bytes(MAX_BODY // 2 + 1))
-        await refused(TooLarge, "too many bytes", store.restore([half, evolve(half, key="l")]))
+        large = evolve(full[0], value=bytes(MAX_BODY))
+        many = [evolve(large, key=f"large{number}") for number in range(MAX_WRITE // MAX_BODY + 1)]
+        await refused(TooLarge, "too many bytes", store.restore(many))
+        await refused(TooLarge, "a large row", store.restore([evolve(large, value=bytes(MAX_BODY + 1))]))
         await refused(ValueError, "a row twice", store.restore([full[0], full[0]]))
         wrong: tuple[tuple[type[Exception], StoredRow], ...] = (
             (TooLarge, evolve(full[0], key="x" * (MAX_NAME + 1))),
@@ -342,8 +344,9 @@ async def check_limits_of_restore(kit: Kit) -> None:
             await refused(error, "a bad name", store.restore([full[0], row]))
         same("what is stored", await rows(store, Rows(kind="memory")), ())
         await store.restore(full)
-        await store.restore([evolve(full[0], key="large", value=bytes(MAX_BODY))])
-        same("how many are stored", len(await rows(store, Rows(kind="memory"))), MAX_RESTORED + 1)
+        await store.restore(many[1:])
+        stored = len(await rows(store, Rows(kind="memory")))
+        same("how many are stored", stored, MAX_RESTORED + len(many) - 1)
 
 
 RESTORE: tuple[Check, ...] = tuple(

@@ -26,12 +26,11 @@ from ._contract_make import (
     write_of,
 )
 from ._errors import StaleClaim, TooLarge
-from ._limits import MAX_BODY, MAX_ID, MAX_NAME, MAX_OUTSIDE, MAX_WORKSPACE
+from ._limits import MAX_BODY, MAX_ID, MAX_NAME, MAX_OUTSIDE, MAX_WORKSPACE, MAX_WRITE
 from ._queries import Inbox, Items, Keys, Log, Memory, Messages, Threads
 from ._records import Address, Commit, KeyWrite, OutboxRow, Start
 from ._store import Store
 
-MIB = 1024 * 1024
 NAMES = (
     "caf\u00e9",
     "cafe\u0301",
@@ -62,8 +61,8 @@ BODIES = (
     b"\xff\xfe\x80",
     b"null",
     bytes(range(256)),
-    b"\0" * MIB,
-    sha256(b"x").digest() * (MIB // 32),
+    b"\0" * MAX_BODY,
+    sha256(b"x").digest() * (MAX_BODY // 32),
 )
 
 
@@ -111,7 +110,7 @@ async def check_names_of_memory_and_keys(kit: Kit) -> None:
 
 
 async def check_bodies(kit: Kit) -> None:
-    """Bodies of any bytes, empty ones, NUL and 1 MiB among them, come back as they were given."""
+    """Bodies of any bytes, empty ones, NUL and the largest among them, come back as they were given."""
     async with kit.open() as store:
         thread = await started(store)
         for number, body in enumerate(BODIES):
@@ -207,6 +206,8 @@ async def check_limits_of_a_start(kit: Kit) -> None:
             await refused(ValueError, f"a note of {text!r}", store.start(noted))
         large = evolve(start_of().log, payload=bytes(MAX_BODY + 1))
         await refused(TooLarge, "data over the limit", store.start(evolve(start_of(), log=large)))
+        many = start_of(messages=(bytes(MAX_BODY),) * (MAX_WRITE // MAX_BODY), items=b"more")
+        await refused(TooLarge, "bodies over the limit", store.start(many))
         same("what is stored", await _look(store), before)
 
 
@@ -262,6 +263,7 @@ async def check_limits_of_a_commit(kit: Kit) -> None:
             (TooLarge, evolve(base, items=bytes(MAX_BODY + 1))),
             (TooLarge, evolve(base, messages=(bytes(MAX_BODY + 1),))),
             (TooLarge, evolve(base, memory=(write_of("k", bytes(MAX_BODY + 1), 0),))),
+            (TooLarge, evolve(base, messages=(bytes(MAX_BODY),) * (MAX_WRITE // MAX_BODY))),
             (ValueError, evolve(base, memory=(write_of("k", b"", 0), write_of("k", b"", 1)))),
         ]
         for text in _too_long(MAX_NAME):
@@ -274,7 +276,10 @@ async def check_limits_of_a_commit(kit: Kit) -> None:
             await refused(kind, "a commit over a limit", store.commit(commit))
         same("what is stored", await _look(store), before)
         thread = await committed(store, thread, outbox=_sent(MAX_OUTSIDE))
-        whole = commit_of(thread, payload=bytes(MAX_BODY))
+        half = bytes(MAX_BODY // 2)
+        whole = commit_of(
+            thread, payload=half, items=half, messages=(bytes(MAX_BODY),) * (MAX_WRITE // MAX_BODY - 1)
+        )
         await store.commit(whole)
         await refused(StaleClaim, "one position twice", store.commit(commit_of(thread)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 
 from ._errors import TooLarge
 from ._kinds import StoredRow, ThreadPart, bytes_of_row, key_of_row, kind_of_row
@@ -27,14 +27,17 @@ MAX_NAME = 255
 """Bytes of UTF-8 in a principal, namespace, memory key, signal id, effect, explicit key or artifact id."""
 MAX_ID = 512
 """Bytes of UTF-8 in a thread id or session."""
-MAX_BODY = 20 * 1024 * 1024
-"""Bytes of one body: a log payload, items, message, memory value or signal payload."""
+MAX_BODY = 256 * 1024
+"""Bytes of one body: a log payload, items, message, memory value, outcome or signal payload. What is larger
+the runtime keeps in the artifacts."""
+MAX_WRITE = 3 * 1024 * 1024
+"""Bytes of all bodies of one start, commit or ``restore``."""
 MAX_OUTSIDE = 64
 """Memory keys, checks, messages, artifacts, explicit keys and outbox entries that one commit may write."""
 MAX_SOURCES = 64
 """Names in an artifact's ``derived_from``, each of at most ``MAX_ID`` bytes."""
 MAX_RESTORED = 25
-"""Rows of one ``restore``, whose bodies have together at most ``MAX_BODY`` bytes."""
+"""Rows of one ``restore``, whose bodies have together at most ``MAX_WRITE`` bytes."""
 MAX_PRIORITY = 10
 """How far a thread's priority may be from 0, up and down."""
 
@@ -67,6 +70,16 @@ def check_body(what: str, body: bytes | None) -> None:
     """Refuse a body over the limit with ``TooLarge``."""
     if body is not None and len(body) > MAX_BODY:
         raise TooLarge(f"{what} has {len(body):,} bytes: at most {MAX_BODY:,} fit; put it into an artifact")
+
+
+def _check_write(thread: str, bodies: Iterable[bytes | None]) -> None:
+    """Refuse bodies that are too much together."""
+    size = sum(len(body) for body in bodies if body is not None)
+    if size > MAX_WRITE:
+        raise TooLarge(
+            f"one write of {thread} has bodies of {size:,} bytes: at most {MAX_WRITE:,} fit; put what is "
+            "large into artifacts"
+        )
 
 
 def _check_note(thread: str, note: str | None) -> None:
@@ -110,6 +123,9 @@ def check_start(start: Start) -> None:
             f"thread {start.address.thread_id!r} starts with {len(start.messages)} messages and "
             f"{len(start.signals)} signals: at most {MAX_OUTSIDE} fit; deliver the others by themselves"
         )
+    signals = (signal.payload for signal in start.signals)
+    bodies = (start.log.payload, start.items, *start.messages, *signals)
+    _check_write(f"thread {start.address.thread_id!r}", bodies)
 
 
 def check_commit(commit: Commit) -> None:
@@ -139,6 +155,13 @@ def check_commit(commit: Commit) -> None:
         check_name(f"{thread}: thread id written to", sent.target.thread_id, MAX_ID)
         check_body(f"what {thread} sends to {sent.target.thread_id!r}", sent.payload)
     check_outside(commit)
+    outside = (
+        *commit.messages,
+        *(write.value for write in commit.memory),
+        *(key.outcome for key in commit.keys),
+        *(sent.payload for sent in commit.outbox),
+    )
+    _check_write(thread, (commit.log.payload, commit.items, *outside))
 
 
 def check_outside(commit: Commit) -> None:
@@ -209,11 +232,16 @@ def check_restore(rows: Sequence[StoredRow]) -> None:
     for row in rows:
         for what, name, limit in _names(row):
             check_name(f"{what} of a {kind_of_row(row)} row", name, limit)
-    size = sum(map(bytes_of_row, rows))
-    if size > MAX_BODY:
+    sizes = [bytes_of_row(row) for row in rows]
+    for row, size in zip(rows, sizes, strict=True):
+        if size > MAX_BODY:
+            raise TooLarge(
+                f"a {kind_of_row(row)} row, {key_of_row(row)}, has {size:,} bytes: at most {MAX_BODY:,} fit"
+            )
+    if sum(sizes) > MAX_WRITE:
         raise TooLarge(
-            f"{len(rows)} rows of {size:,} bytes were to be restored: at most {MAX_BODY:,} fit into one "
-            "batch; restore fewer at once"
+            f"{len(rows)} rows of {sum(sizes):,} bytes were to be restored: at most {MAX_WRITE:,} fit into "
+            "one batch; restore fewer at once"
         )
     if len({(kind_of_row(row), key_of_row(row)) for row in rows}) < len(rows):
         raise ValueError("a batch restores a row twice: give each row once")

@@ -27,10 +27,11 @@ from perdure.machines import (
 from perdure.runtime._client_memory import ClientMemory
 from perdure.runtime._collect import collect
 from perdure.runtime._look import history
-from perdure.runtime._spill import INLINE, SpillingStore, opened
+from perdure.runtime._spill import SpillingStore, opened
 from perdure.runtime._spilled import body_of, is_spilled, spilled_in
 from perdure.runtime._verify import verify
 from perdure.stores import (
+    MAX_BODY,
     Address,
     Artifacts,
     Inbox,
@@ -43,7 +44,7 @@ from perdure.stores import (
     Remember,
 )
 
-LARGE = "é" * INLINE
+LARGE = "é" * MAX_BODY
 """More than a row holds, in UTF-8."""
 T = Address(workspace="w", thread_id="t")
 
@@ -174,7 +175,7 @@ async def test_every_large_body_lies_in_the_artifacts_and_reads_as_if_it_did_not
     await sim.until("ended")
     await check_whole(sim)
     bodies = await stored(sim)
-    assert max(len(body or b"") for body in bodies) <= INLINE
+    assert max(len(body or b"") for body in bodies) <= MAX_BODY
     named = {spilled_in(body).sha256 for body in bodies if body is not None and is_spilled(body)}
     assert named == blobs(sim)
     assert len(named) >= 7  # signal, two messages, fact, items, and the rows of the read, intent and end

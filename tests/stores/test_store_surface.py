@@ -30,6 +30,7 @@ NAMES = {
     "MAX_PRIORITY",
     "MAX_SOURCES",
     "MAX_WORKSPACE",
+    "MAX_WRITE",
     "SCHEMA",
     "Address",
     "ArtifactRow",
