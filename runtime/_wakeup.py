@@ -130,7 +130,7 @@ class Bell:
         else:
             tell = [worker for worker in self._hints if worker != but]
             random.shuffle(tell)
-        far = self._send(tell, _said(address)) if tell else []
+        far: Sequence[str] = self._send(tell, _said(address)) if tell else ()
         if far and isinstance(store := bare(self._store), Nudging):
             with contextlib.suppress(StoreError):
                 await store.nudge(nudge_of(far, address))

@@ -43,7 +43,7 @@ def _names(kind: type[Any]) -> tuple[str, ...]:
 
 def pack(row: Any) -> dict[str, Any]:
     """A record's fields as attributes."""
-    return {name: getattr(row, name) for name in _names(type(row))}
+    return {name: getattr(row, name) for name in _names(row.__class__)}
 
 
 def unpack(kind: type[R], item: Item) -> R:

@@ -102,7 +102,7 @@ class Plan:
 async def answer(table: Table, query: Query[Any], after: str | None, limit: int) -> Page[Any]:
     planned = plan(table, query)
     if not _is_possible(query):
-        planned = evolve(planned, rows=lambda behind, some: _none())
+        planned = evolve(planned, rows=_none)
     return await planned.page(after, limit)
 
 
@@ -113,7 +113,7 @@ def _is_possible(query: Query[Any]) -> bool:
     return all(is_name(text) for text in asked.values() if isinstance(text, str))
 
 
-async def _none() -> Rows:
+async def _none(behind: Sequence[Any] | None, some: int) -> Rows:
     nothing: Sequence[Any] = ()
     for row in nothing:
         yield row

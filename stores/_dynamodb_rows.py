@@ -65,13 +65,21 @@ def _artifacts_by_id(table: Table, workspace: str) -> Plan:
 
 
 def _within(query: Callable[..., Query[Any]], *names: str) -> Callable[..., Plan]:
-    return lambda table, *place: plan(table, query(**dict(zip(names, place, strict=True))))
+    def planned(table: Table, *place: str) -> Plan:
+        return plan(table, query(**dict(zip(names, place, strict=True))))
+
+    return planned
 
 
 def _of_thread(query: Callable[..., Query[Any]]) -> Callable[..., Plan]:
-    return lambda table, workspace, thread_id: plan(
-        table, query(address=Address(workspace=workspace, thread_id=thread_id))
-    )
+    def planned(table: Table, workspace: str, thread_id: str) -> Plan:
+        return plan(table, query(address=Address(workspace=workspace, thread_id=thread_id)))
+
+    return planned
+
+
+def _every_version(table: Table, workspace: str) -> Plan:
+    return plan(table, Memory(workspace=workspace, history=True))
 
 
 PART_KINDS = frozenset(PARTS.values())
@@ -81,7 +89,7 @@ LISTS: dict[RowKind, Callable[[str, str], str]] = {
     "key": effects_pk,
 }
 PLACES: dict[RowKind, tuple[int, Sequence[type], Callable[..., Plan]]] = {
-    "memory": (1, (str, str, str, int), lambda table, it: plan(table, Memory(workspace=it, history=True))),
+    "memory": (1, (str, str, str, int), _every_version),
     "artifact": (1, (str, str), _artifacts_by_id),
     "thread": (1, (str, str), _within(Threads, "workspace")),
     "key": (2, (str, str, str), _within(Keys, "workspace", "effect")),

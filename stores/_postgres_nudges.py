@@ -38,12 +38,16 @@ async def _listen(place: Place, heard: Callable[[str], None]) -> bool:
     """Until the connection ends; False at once where a pooler hands it to others between transactions, so
     that what is said to it is lost."""
     connection = await asyncpg.connect(place.dsn, **of_each(place))
+
+    def hear(*told: object) -> None:
+        heard(str(told[3]))
+
     try:
         if await connection.fetchval("SELECT pg_backend_pid()") != connection.get_server_pid():
             return False
         ended = asyncio.Event()
         connection.add_termination_listener(lambda _: ended.set())
-        await connection.add_listener(channel_of(place.schema), lambda *told: heard(str(told[3])))
+        await connection.add_listener(channel_of(place.schema), hear)
         while not ended.is_set():
             with anyio.move_on_after(CHECK):
                 await ended.wait()

