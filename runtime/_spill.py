@@ -31,7 +31,10 @@ from perdure.stores import (
     Claimed,
     ClaimRequest,
     Commit,
+    DefinitionRow,
     Delivered,
+    Expire,
+    Expired,
     Inbox,
     InboxRow,
     Items,
@@ -46,13 +49,18 @@ from perdure.stores import (
     Outbox,
     Page,
     Query,
+    Release,
     Remember,
+    Share,
+    Shared,
     Signal,
     Start,
     Started,
     Store,
+    StoredRow,
     StoreUnavailable,
     TooLarge,
+    WorkerRow,
     check_name,
 )
 
@@ -134,13 +142,6 @@ class SpillingStore:
         self._now = now
         self._stack = AsyncExitStack()
         self._artifacts: ArtifactBackend | None = None
-        # What has no bodies goes straight through, and what copies rows as they are.
-        self.release = inner.release
-        self.beat = inner.beat
-        self.share = inner.share
-        self.upload = inner.upload
-        self.expire = inner.expire
-        self.restore = inner.restore
 
     async def __aenter__(self) -> SpillingStore:
         await self._stack.enter_async_context(self.inner)
@@ -156,6 +157,32 @@ class SpillingStore:
         if self._artifacts is None:
             self._artifacts = await self._opening(self._stack)
         return self._artifacts
+
+    # --- what has no bodies, or is copied as it lies -------------------------------------------------
+
+    async def release(self, releases: Sequence[Release], /) -> None:
+        """See ``Store.release``."""
+        await self.inner.release(releases)
+
+    async def beat(self, worker: WorkerRow, definitions: Sequence[DefinitionRow] = (), /) -> Micros:
+        """See ``Store.beat``."""
+        return await self.inner.beat(worker, definitions)
+
+    async def share(self, request: Share, /) -> Shared:
+        """See ``Store.share``."""
+        return await self.inner.share(request)
+
+    async def upload(self, artifact: ArtifactRow, /) -> None:
+        """See ``Store.upload``."""
+        await self.inner.upload(artifact)
+
+    async def expire(self, request: Expire, /) -> Expired:
+        """See ``Store.expire``."""
+        return await self.inner.expire(request)
+
+    async def restore(self, rows: Sequence[StoredRow], /) -> None:
+        """See ``Store.restore``."""
+        await self.inner.restore(rows)
 
     # --- writes -------------------------------------------------------------------------------------
 

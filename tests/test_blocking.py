@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -128,6 +129,7 @@ def test_a_test_fails_by_it(tmp_path: Path) -> None:
         "@pytest.mark.anyio\nasync def test_swallows():\n    exec(blocking)\n"
     )
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir=.", "."]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    path = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    ran = subprocess.run(command, cwd=tmp_path, env=path, capture_output=True, text=True, check=False)
     assert "time.sleep on the event loop" in ran.stdout
     assert "1 passed, 1 error" in ran.stdout

@@ -112,10 +112,10 @@ Renamed.__qualname__ = "Bad\ud800name\x00"
     [
         (Unspeakable(), "Unspeakable: <Unspeakable whose text cannot be made>"),
         (Worse(), "Worse: <Worse whose text cannot be made>"),
-        (ValueError("a\x00b"), "ValueError: a\x00b"),
+        (ValueError("a\x00b"), "ValueError: a\\x00b"),
         (ValueError("\ud800"), "ValueError: \\ud800"),
         (ValueError("x" * 10**6), "ValueError: " + "x" * 2000),
-        (Renamed("why"), "Bad\\ud800name\x00: why"),
+        (Renamed("why"), "Bad\\ud800name\\x00: why"),
     ],
     ids=["raises", "raises anything", "NUL", "lone surrogate", "long", "its name"],
 )

@@ -260,12 +260,12 @@ async def test_large_rows_come_in_small_pages_and_batches() -> None:
 
     old, new = Pages(), MemoryStore()
     for number in range(130):
-        await old.remember(remember_of(f"k{number:03}", bytes(2_000_000), None))
+        await old.remember(remember_of(f"k{number:03}", bytes(250_000), None))
     faulty = FaultyStore(new, tell=lambda: None)
     await copied(old, faulty)
-    assert set(asked[1:]) - {100} == {4}
+    assert set(asked[1:]) - {100} == {33}
     assert await everything(new) == await everything(old)
-    assert max(len(rows) for name, rows in faulty.writes if name == "restore") == 10
+    assert max(len(rows) for name, rows in faulty.writes if name == "restore") == 12
 
 
 def test_the_command_copies_a_store_and_says_so(cli: Perdure, at_desk: Path) -> None:

@@ -259,7 +259,7 @@ async def test_a_commit_of_unknown_outcome_is_unknown_to_its_whole_batch(
 async def test_a_full_disk_writes_nothing_and_passes(tmp_path: Path, driver: Driver) -> None:
     async with store_at(tmp_path) as store:
         thread = await started(store)
-        big = commit_of(thread, payload=os.urandom(2_000_000))
+        big = commit_of(thread, payload=os.urandom(250_000))
         driver.at["BEGIN IMMEDIATE"] = lambda real: (
             real.execute("PRAGMA max_page_count = 1"),
             real.execute("BEGIN IMMEDIATE"),
@@ -496,6 +496,6 @@ async def test_large_bodies_share_no_transaction(tmp_path: Path, driver: Driver)
     async with store_at(tmp_path) as store:
         threads = await start_all(store, 5)
         driver.statements.clear()
-        body = os.urandom(1_900_000)
-        await asyncio.gather(*(store.commit(commit_of(thread, payload=body)) for thread in threads))
+        bodies = (os.urandom(237_500),) * 8
+        await asyncio.gather(*(store.commit(commit_of(thread, messages=bodies)) for thread in threads))
         assert driver.count("COMMIT") == 3
