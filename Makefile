@@ -17,12 +17,13 @@ unexport PYRIGHT_PYTHON_FORCE_VERSION PYRIGHT_PYTHON_PYLANCE_VERSION PYTHONPATH
 
 CHECKS := pyright-3.11 pyright-3.13 mypy typing lint format imports
 
-.PHONY: help check test test-stores demo crash soak bench bench-check bench-stores bench-peers reference clean $(CHECKS)
+.PHONY: help check test test-stores test-stores-full demo crash soak bench bench-check bench-stores bench-peers reference clean $(CHECKS)
 
 help:
 	@echo 'make check   linters, types (mypy, pyright for 3.11 and 3.13) and the direction of imports'
 	@echo 'make test    the tests'
 	@echo 'make test-stores   the stores and backends that need a server, each on its own: installs the servers'
+	@echo 'make test-stores-full   the same with every check of the contract on DynamoDB, and every seed'
 	@echo 'make demo    a machine killed between a side effect and its checkpoint, and resumed'
 	@echo 'make crash   the long sweeps: crash points, kills at random, 10,000 seeds; STORE=postgres or dynamodb, or a URL'
 	@echo 'make soak    ten minutes of workers killed, stopped and replaced; SEED=1 names the plan, STORE the store'
@@ -42,6 +43,9 @@ test: $(VENV)/dev
 
 test-stores: $(VENV)/servers
 	@$(BIN)/pytest -n 2 --dist worksteal tests/backends
+
+test-stores-full: $(VENV)/servers
+	@$(BIN)/pytest -n 2 --dist worksteal --full-sweep tests/backends
 
 demo: $(VENV)/run
 	@$(BIN)/perdure demo

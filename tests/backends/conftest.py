@@ -17,6 +17,15 @@ from servers.postgres import postgres_url
 sys.path += [str(Path(__file__).parents[1] / "simulation"), str(Path(__file__).parents[2])]
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave what takes long to the full sweep."""
+    if config.getoption("--full-sweep"):
+        return
+    left = [item for item in items if item.get_closest_marker("long")]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
+
+
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """The URL of a PostgreSQL server that the tests of this process share."""

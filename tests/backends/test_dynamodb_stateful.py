@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from harness.beside import QUICK, Beside
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -13,6 +14,7 @@ from perdure.stores._dynamodb import DynamoDBStore
 from perdure.stores.contract import Clock
 
 
+@pytest.mark.long
 def test_dynamodb_does_what_the_model_does(dynamodb_url: str, full_sweep: bool) -> None:
     table, _, options = dynamodb_url.partition("?")
 

@@ -181,6 +181,7 @@ async def test_no_log_holds_a_secret(
         assert secret not in caplog.text + said
 
 
+@pytest.mark.long
 async def test_a_stream_of_unknown_length_takes_no_memory_of_its_own(
     bucket: Outside, full_sweep: bool
 ) -> None:

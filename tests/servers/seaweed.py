@@ -31,7 +31,7 @@ OPTIONS = (
     "-s3.port.iceberg=0",
     "-s3.port.lance=0",
     "-master.telemetry=false",
-    "-volume.max=200",
+    "-volume.max=2000",
     "-master.volumeSizeLimitMB=64",
 )
 PORTS = ("master.port", "volume.port", "filer.port", "s3.port")
