@@ -18,12 +18,16 @@ sys.path += [str(Path(__file__).parents[1] / "simulation"), str(Path(__file__).p
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave what takes long to the full sweep."""
+    """Leave what takes long to the full sweep, and what needs DynamoDB Local, whose Java is slow to start."""
     if config.getoption("--full-sweep"):
         return
-    left = [item for item in items if item.get_closest_marker("long")]
+    left = [item for item in items if item.get_closest_marker("long") or _needs_dynamodb(item)]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]
+
+
+def _needs_dynamodb(item: pytest.Item) -> bool:
+    return isinstance(item, pytest.Function) and "dynamodb_endpoint" in item.fixturenames
 
 
 @pytest.fixture(scope="session")
