@@ -14,8 +14,9 @@ from ._dynamodb_desk import Desk
 from ._dynamodb_items import Stood, pack, pack_thread, unpack, unpack_thread
 from ._dynamodb_keys import below, inbox_key, items_key, log_key, outbox_key, standing_key, thread_pk
 from ._dynamodb_outside import Plan, count_of, plan_artifacts, plan_keys, plan_memory, plan_messages
-from ._dynamodb_threads import PENDING, at_least, due_at_once, holds, put_thread
+from ._dynamodb_threads import PENDING, put_thread
 from ._errors import KeyTaken, MemoryMoved, StaleClaim
+from ._made import at_least, due_at_once, holds, said_of_stale
 from ._records import Commit, InboxRow, ItemsRow, ThreadRow
 
 
@@ -31,7 +32,7 @@ async def commit(desk: Desk, commit: Commit) -> None:
     if stood is not None and _fits(stood.row, commit):
         return await _land(desk, commit, stood)
     if not await _landed(desk, commit, stood):
-        raise StaleClaim(_stale(commit, None if stood is None else stood.row))
+        raise StaleClaim(said_of_stale(commit, None if stood is None else stood.row))
     return None
 
 
@@ -44,14 +45,6 @@ async def _landed(desk: Desk, commit: Commit, stood: Stood | None) -> bool:
         return False
     row = await desk.table.get(log_key(commit.address, commit.log.n))
     return row is not None and (row["epoch"], row["head"]) == (commit.epoch, commit.log.head)
-
-
-def _stale(commit: Commit, thread: ThreadRow | None) -> str:
-    what = f"a commit to thread {commit.address.thread_id!r} at epoch {commit.epoch}, position {commit.log.n}"
-    if thread is None or thread.incarnation != commit.incarnation:
-        return f"{what} is refused: there is no such thread any more, or another one under its id"
-    held = f"claimed by {thread.owner!r}" if thread.owner is not None else "claimed by nobody"
-    return f"{what} is refused: the thread is at epoch {thread.epoch}, position {thread.n}, {held}"
 
 
 async def _land(desk: Desk, commit: Commit, before: Stood) -> None:

@@ -34,7 +34,8 @@ from ._dynamodb_keys import (
     version_key,
 )
 from ._errors import KeyTaken, MemoryMoved, StoreError
-from ._records import ArtifactRow, Commit, KeyRow, KeyWrite, MemoryRow, MessageRow, Micros, Start
+from ._made import key_claimed, message_made, version_made, visit_of
+from ._records import ArtifactRow, Commit, KeyRow, KeyWrite, MemoryRow, Micros, Start
 
 
 @define
@@ -94,16 +95,7 @@ def plan_messages(plan: Plan, write: Start | Commit, count: int) -> None:
         if count == 0:
             plan.list_at(session_key(workspace, session))
     for place, payload in enumerate(write.messages, count + 1):
-        row = MessageRow(
-            workspace=workspace,
-            session=session,
-            number=place,
-            thread_id=write.address.thread_id,
-            incarnation=write.incarnation,
-            principal=write.principal,
-            payload=payload,
-            at=write.log.at,
-        )
+        row = message_made(write, place, payload)
         plan.actions.append(Put(key=message_key(workspace, session, place), item=pack(row)))
 
 
@@ -133,19 +125,7 @@ async def plan_memory(plan: Plan, table: Table, commit: Commit) -> None:
         newer = [row for name in moved if (row := there[name]) is not None]
         raise MemoryMoved(newer, [name for name in moved if there[name] is None])
     for write in commit.memory:
-        row = MemoryRow(
-            workspace=workspace,
-            namespace=write.namespace,
-            key=write.key,
-            version=write.expected + 1,
-            value=write.value,
-            at=commit.log.at,
-            thread_id=commit.address.thread_id,
-            seq=commit.log.seq,
-            principal=commit.principal,
-            expires=write.expires,
-        )
-        plan_version(plan, row)
+        plan_version(plan, version_made(commit, write))
     written = {(write.namespace, write.key) for write in commit.memory}
     for name, version in {(check.namespace, check.key): check.version for check in commit.checks}.items():
         if name not in written:
@@ -180,8 +160,8 @@ async def plan_keys(plan: Plan, table: Table, commit: Commit) -> None:
 
 
 def _written(row: KeyRow | None, commit: Commit, write: KeyWrite) -> KeyRow | None:
-    mine = _claimed(commit, write)
-    ours = row is not None and _visit_of(row) == _visit_of(mine)
+    mine = key_claimed(commit, write)
+    ours = row is not None and visit_of(row) == visit_of(mine)
     if write.action == "claim":
         if row is not None and not ours:
             raise KeyTaken(row)
@@ -189,26 +169,6 @@ def _written(row: KeyRow | None, commit: Commit, write: KeyWrite) -> KeyRow | No
     if row is None or not ours:
         return row
     return None if write.action == "free" else evolve(row, outcome=write.outcome, expires=write.expires)
-
-
-def _claimed(commit: Commit, write: KeyWrite) -> KeyRow:
-    return KeyRow(
-        workspace=commit.address.workspace,
-        effect=write.effect,
-        key=write.key,
-        arguments=write.arguments,
-        salt=write.salt,
-        thread_id=commit.address.thread_id,
-        incarnation=commit.incarnation,
-        seq=commit.visit,
-        outcome=write.outcome,
-        at=commit.log.at,
-        expires=write.expires,
-    )
-
-
-def _visit_of(row: KeyRow) -> tuple[str, bytes, int]:
-    return row.thread_id, row.incarnation, row.seq
 
 
 def _plan_key(plan: Plan, key: Key, before: KeyRow | None, item: Item, row: KeyRow | None) -> None:

@@ -23,6 +23,7 @@ from ._dynamodb_keys import (
 from ._dynamodb_outside import Plan, count_of, plan_messages
 from ._dynamodb_workers import register
 from ._errors import SignalConflict, ThreadEnded
+from ._made import at_least, due_at_once, entry_made, holds, thread_made
 from ._records import (
     Address,
     Delivered,
@@ -31,29 +32,12 @@ from ._records import (
     Micros,
     Release,
     Signal,
-    Standing,
     Start,
     Started,
-    ThreadRow,
 )
 
 PENDING = 100
 """How many pending inbox entries come with a thread."""
-
-
-def holds(row: ThreadRow, incarnation: bytes, epoch: int) -> bool:
-    return row.incarnation == incarnation and row.epoch == epoch and row.owner is not None
-
-
-def due_at_once(standing: Standing, news: bool, now: Micros) -> Standing:
-    """A waiting thread with something in its inbox that nobody has examined is due now."""
-    if standing.status != "waiting" or not news:
-        return standing
-    return evolve(standing, wake=now if standing.wake is None else min(standing.wake, now))
-
-
-def at_least(standing: Standing, version: int) -> Standing:
-    return evolve(standing, version=max(standing.version, version))
 
 
 def put_thread(stood: Stood, before: Item | None) -> Put:
@@ -98,7 +82,7 @@ class Inbox:
         for row, signal in zip(self.known, self.signals, strict=True):
             if row is None:
                 last += 1
-            rows.append(row or _accepted(signal, last, now))
+            rows.append(row or entry_made(signal, last, now))
         return rows
 
 
@@ -131,18 +115,6 @@ def _check(signal: Signal, row: InboxRow | None, item: Item | None) -> None:
         )
     if row is None and item is not None and item.get("status") == "ended":
         raise ThreadEnded(f"thread {signal.address.thread_id!r} has ended: it takes no new signals")
-
-
-def _accepted(signal: Signal, count: int, now: Micros) -> InboxRow:
-    return InboxRow(
-        number=count,
-        id=signal.id,
-        event=signal.event,
-        payload=signal.payload,
-        digest=signal.digest,
-        at=now,
-        version=signal.version,
-    )
 
 
 async def point(table: Table, address: Address, rows: Sequence[InboxRow]) -> None:
@@ -194,26 +166,8 @@ def _created(start: Start, inbox: Inbox, rows: Sequence[InboxRow], count: int, n
     newest = 0 if inbox.standing is None else int(inbox.standing["version"])
     newest = max([newest, *(row.version for row in rows)])
     last = max([inbox.last, *(row.number for row in rows)])
-    row = ThreadRow(
-        address=start.address,
-        incarnation=start.incarnation,
-        machine=start.machine,
-        standing=due_at_once(at_least(start.standing, newest), last > 0, now),
-        n=1,
-        epoch=0 if start.owner is None else 1,
-        owner=start.owner,
-        head=start.log.head,
-        session=start.session,
-        session_since=count,
-        principal=start.principal,
-        parent=start.parent,
-        started=start.started,
-        crashes=0,
-        inbox=last,
-        created=start.log.at,
-        updated=start.log.at,
-        priority=start.priority,
-    )
+    standing = due_at_once(at_least(start.standing, newest), last > 0, now)
+    row = thread_made(start, standing=standing, inbox=last, session_since=count)
     return Stood(row=row, since=now, low=0)
 
 

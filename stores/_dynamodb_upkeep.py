@@ -30,6 +30,7 @@ from ._dynamodb_keys import (
 from ._dynamodb_outside import Plan, newest, plan_artifact, plan_version, take_off_artifact
 from ._dynamodb_walks import batches, merged
 from ._errors import MemoryMoved, OutcomeUnknown, StoreError, StoreUnavailable
+from ._made import remembered
 from ._outside import Expire, Expired, Remember
 from ._records import ArtifactRow, MemoryRow, Micros
 
@@ -68,19 +69,7 @@ async def remember(desk: Desk, write: Remember) -> MemoryRow:
     if write.expected not in (None, version):
         raise MemoryMoved(*(([], [names[1:]]) if before is None else ([before], [])))
     plan = Plan(desk.clock())
-    row = MemoryRow(
-        workspace=write.workspace,
-        namespace=write.namespace,
-        key=write.key,
-        version=version + 1,
-        value=write.value,
-        at=plan.now,
-        thread_id=None,
-        seq=None,
-        principal=write.principal,
-        expires=write.expires,
-        request=write.id,
-    )
+    row = remembered(write, version + 1, plan.now)
     plan_version(plan, row)
     await desk.list_workspace(write.workspace)
     await turn_on(desk.table, request_key(*names, write.id), row.version)

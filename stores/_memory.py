@@ -21,6 +21,19 @@ from ._limits import (
     check_signal,
     check_start,
 )
+from ._made import (
+    at_least,
+    due_at_once,
+    entry_made,
+    holds,
+    key_claimed,
+    message_made,
+    remembered,
+    said_of_stale,
+    thread_made,
+    version_made,
+    visit_of,
+)
 from ._memory_claims import PENDING, MemoryClaims
 from ._memory_restore import restore
 from ._memory_tables import newest_version
@@ -36,17 +49,13 @@ from ._records import (
     InboxRow,
     ItemsRow,
     KeyRow,
-    KeyWrite,
     MemoryRow,
-    MemoryWrite,
-    MessageRow,
     Micros,
     Release,
     Signal,
     Standing,
     Start,
     Started,
-    ThreadRow,
 )
 from ._shares import check_share, pace
 from ._workers import DefinitionRow, Share, Shared, WorkerRow
@@ -108,7 +117,7 @@ class MemoryStore(MemoryClaims):
     async def release(self, releases: Sequence[Release], /) -> None:
         for release in releases:
             thread = self._tables.threads.get(release.address)
-            if thread is None or not _holds(thread, release.incarnation, release.epoch):
+            if thread is None or not holds(thread, release.incarnation, release.epoch):
                 continue
             standing = evolve(thread.standing, status=release.status, wake=release.wake)
             standing = self._due_at_once(standing, release.inbox_seen < thread.inbox)
@@ -172,7 +181,7 @@ class MemoryStore(MemoryClaims):
             if write.expected not in (None, newest):
                 moved = [] if history else [(write.namespace, write.key)]
                 raise MemoryMoved(history[-1:], moved)
-            row = _remembered(write, newest + 1, self._clock())
+            row = remembered(write, newest + 1, self._clock())
             history.append(row)
         await _give_way()
         return row
@@ -198,25 +207,11 @@ class MemoryStore(MemoryClaims):
         before = tables.inbox[start.address]
         inbox, newest = len(before), max((row.version for row in before), default=0)
         tables.since[start.address] = self._clock()
-        tables.threads[start.address] = ThreadRow(
-            address=start.address,
-            incarnation=start.incarnation,
-            machine=start.machine,
-            standing=self._due_at_once(_at_least(start.standing, newest), inbox > 0),
-            n=1,
-            epoch=0 if start.owner is None else 1,
-            owner=start.owner,
-            head=start.log.head,
-            session=start.session,
-            session_since=len(tables.messages[start.address.workspace, start.session]),
-            principal=start.principal,
-            parent=start.parent,
-            started=start.started,
-            crashes=0,
+        tables.threads[start.address] = thread_made(
+            start,
+            standing=self._due_at_once(at_least(start.standing, newest), inbox > 0),
             inbox=inbox,
-            created=start.log.at,
-            updated=start.log.at,
-            priority=start.priority,
+            session_since=len(tables.messages[start.address.workspace, start.session]),
         )
         tables.log[start.address].append(start.log)
         self._add_items(start.address, start.log.n, start.items)
@@ -233,8 +228,8 @@ class MemoryStore(MemoryClaims):
     def _judge(self, commit: Commit) -> None:
         """Raise what stands against the commit; nothing has been written yet."""
         thread = self._tables.threads.get(commit.address)
-        if thread is None or not _holds(thread, commit.incarnation, commit.epoch) or thread.n != commit.log.n:
-            raise StaleClaim(_stale(commit, thread))
+        if thread is None or not holds(thread, commit.incarnation, commit.epoch) or thread.n != commit.log.n:
+            raise StaleClaim(said_of_stale(commit, thread))
         self._judge_memory(commit)
         self._apply_keys(commit, dict(self._tables.keys))
 
@@ -255,9 +250,9 @@ class MemoryStore(MemoryClaims):
         for write in commit.keys:
             name = (commit.address.workspace, write.effect, write.key)
             row = keys.get(name)
-            ours = row is not None and _visit_of(row) == _visit_of(_claimed_key(commit, write))
+            ours = row is not None and visit_of(row) == visit_of(key_claimed(commit, write))
             if write.action == "claim" and row is None:
-                keys[name] = _claimed_key(commit, write)
+                keys[name] = key_claimed(commit, write)
             elif write.action == "claim" and row is not None and not ours:
                 raise KeyTaken(row)
             elif write.action == "outcome" and row is not None and ours:
@@ -274,7 +269,7 @@ class MemoryStore(MemoryClaims):
         tables.threads[address] = evolve(
             thread,
             standing=self._due_at_once(
-                _at_least(commit.standing, thread.standing.version), commit.inbox_seen < thread.inbox
+                at_least(commit.standing, thread.standing.version), commit.inbox_seen < thread.inbox
             ),
             n=thread.n + 1,
             owner=None if commit.release else thread.owner,
@@ -290,7 +285,7 @@ class MemoryStore(MemoryClaims):
         self._add_messages(commit)
         for write in commit.memory:
             history = tables.memory[address.workspace, write.namespace, write.key]
-            history.append(_memory_row(commit, write))
+            history.append(version_made(commit, write))
         self._apply_artifacts(commit)
         self._apply_keys(commit, tables.keys)
         tables.outbox[address].extend(commit.outbox)
@@ -323,27 +318,15 @@ class MemoryStore(MemoryClaims):
     def _accept(self, signal: Signal) -> InboxRow:
         thread = self._tables.threads.get(signal.address)
         inbox = self._tables.inbox[signal.address]
-        row = InboxRow(
-            number=len(inbox) + 1,
-            id=signal.id,
-            event=signal.event,
-            payload=signal.payload,
-            digest=signal.digest,
-            at=self._clock(),
-            version=signal.version,
-        )
+        row = entry_made(signal, len(inbox) + 1, self._clock())
         inbox.append(row)
         if thread is not None:
-            standing = self._due_at_once(_at_least(thread.standing, row.version), True)
+            standing = self._due_at_once(at_least(thread.standing, row.version), True)
             self._tables.threads[signal.address] = evolve(thread, inbox=row.number, standing=standing)
         return row
 
     def _due_at_once(self, standing: Standing, news: bool) -> Standing:
-        """A waiting thread with something in its inbox that nobody has examined is due now."""
-        if standing.status != "waiting" or not news:
-            return standing
-        now = self._clock()
-        return evolve(standing, wake=now if standing.wake is None else min(standing.wake, now))
+        return due_at_once(standing, news, self._clock())
 
     def _add_items(self, address: Address, n: int, items: bytes | None) -> None:
         if items is not None:
@@ -352,87 +335,9 @@ class MemoryStore(MemoryClaims):
     def _add_messages(self, write: Start | Commit) -> None:
         talk = self._tables.messages[write.address.workspace, write.session]
         for payload in write.messages:
-            talk.append(
-                MessageRow(
-                    workspace=write.address.workspace,
-                    session=write.session,
-                    number=len(talk) + 1,
-                    thread_id=write.address.thread_id,
-                    incarnation=write.incarnation,
-                    principal=write.principal,
-                    payload=payload,
-                    at=write.log.at,
-                )
-            )
+            talk.append(message_made(write, len(talk) + 1, payload))
 
 
 async def _give_way() -> None:
     """Let others run once, after the work is done: a caller cancelled here has written all the same."""
     await asyncio.sleep(0)
-
-
-def _at_least(standing: Standing, version: int) -> Standing:
-    return evolve(standing, version=max(standing.version, version))
-
-
-def _holds(thread: ThreadRow, incarnation: bytes, epoch: int) -> bool:
-    return thread.incarnation == incarnation and thread.epoch == epoch and thread.owner is not None
-
-
-def _stale(commit: Commit, thread: ThreadRow | None) -> str:
-    what = f"a commit to thread {commit.address.thread_id!r} at epoch {commit.epoch}, position {commit.log.n}"
-    if thread is None or thread.incarnation != commit.incarnation:
-        return f"{what} is refused: there is no such thread any more, or another one under its id"
-    held = f"claimed by {thread.owner!r}" if thread.owner is not None else "claimed by nobody"
-    return f"{what} is refused: the thread is at epoch {thread.epoch}, position {thread.n}, {held}"
-
-
-def _memory_row(commit: Commit, write: MemoryWrite) -> MemoryRow:
-    return MemoryRow(
-        workspace=commit.address.workspace,
-        namespace=write.namespace,
-        key=write.key,
-        version=write.expected + 1,
-        value=write.value,
-        at=commit.log.at,
-        thread_id=commit.address.thread_id,
-        seq=commit.log.seq,
-        principal=commit.principal,
-        expires=write.expires,
-    )
-
-
-def _remembered(write: Remember, version: int, at: Micros) -> MemoryRow:
-    return MemoryRow(
-        workspace=write.workspace,
-        namespace=write.namespace,
-        key=write.key,
-        version=version,
-        value=write.value,
-        at=at,
-        thread_id=None,
-        seq=None,
-        principal=write.principal,
-        expires=write.expires,
-        request=write.id,
-    )
-
-
-def _claimed_key(commit: Commit, write: KeyWrite) -> KeyRow:
-    return KeyRow(
-        workspace=commit.address.workspace,
-        effect=write.effect,
-        key=write.key,
-        arguments=write.arguments,
-        salt=write.salt,
-        thread_id=commit.address.thread_id,
-        incarnation=commit.incarnation,
-        seq=commit.visit,
-        outcome=write.outcome,
-        at=commit.log.at,
-        expires=write.expires,
-    )
-
-
-def _visit_of(row: KeyRow) -> tuple[str, bytes, int]:
-    return row.thread_id, row.incarnation, row.seq

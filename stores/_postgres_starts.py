@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ._made import thread_made
 from ._postgres_commits import CLOCK, LOG, STANDING, table
-from ._records import SCHEMA, Start, Started, ThreadRow
+from ._records import Start, Started
 from ._sql_commits import standing_values
 from ._sql_rows import STATUS_CODES, log_values
 from ._sql_steps import Row
@@ -71,27 +72,7 @@ def start_together(starts: Sequence[Start], locks: Sequence[int]) -> tuple[str, 
 
 def started(start: Start, session_since: int) -> Started:
     """What a start answers that made its thread."""
-    thread = ThreadRow(
-        address=start.address,
-        incarnation=start.incarnation,
-        machine=start.machine,
-        standing=start.standing,
-        n=1,
-        epoch=0 if start.owner is None else 1,
-        owner=start.owner,
-        head=start.log.head,
-        session=start.session,
-        session_since=session_since,
-        principal=start.principal,
-        parent=start.parent,
-        started=start.started,
-        crashes=0,
-        inbox=0,
-        created=start.log.at,
-        updated=start.log.at,
-        priority=start.priority,
-        schema=SCHEMA,
-    )
+    thread = thread_made(start, standing=start.standing, inbox=0, session_since=session_since)
     return Started(created=True, thread=thread, inbox=())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ._errors import SignalConflict, ThreadEnded
+from ._made import entry_made
 from ._records import (
     SCHEMA,
     Address,
@@ -181,15 +182,7 @@ def _known(signal: Signal) -> Steps[InboxRow | None]:
 def _accept(signal: Signal, now: Micros) -> Steps[InboxRow]:
     thread = yield from _number(signal.address)
     [(last, _)] = yield CAME_BEFORE, (thread,)
-    row = InboxRow(
-        number=last + 1,
-        id=signal.id,
-        event=signal.event,
-        payload=signal.payload,
-        digest=signal.digest,
-        at=now,
-        version=signal.version,
-    )
+    row = entry_made(signal, last + 1, now)
     values = (thread, row.number, row.id, row.event, row.payload, row.digest, row.at)
     yield INSERT_INBOX, (*values, row.schema, row.version)
     yield RECEIVE, (row.number, row.version, row.version, now, now, thread)

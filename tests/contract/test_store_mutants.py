@@ -39,7 +39,7 @@ from perdure.stores import (
     ThreadRow,
     WorkerRow,
 )
-from perdure.stores._memory import _remembered
+from perdure.stores._made import remembered
 from perdure.stores._memory_tables import Tables
 from perdure.stores.contract import CHECKS, Clock, ContractBroken, Kit
 
@@ -421,7 +421,7 @@ class RemembersInTwoSteps(MemoryStore):
 
 class RemembersAnySize(MemoryStore):
     async def remember(self, write: Remember, /) -> MemoryRow:
-        return _remembered(write, 1, self._clock())
+        return remembered(write, 1, self._clock())
 
 
 class ForgetsTheCount(MemoryStore):
