@@ -134,6 +134,7 @@ def test_a_url_that_is_none_is_refused_and_not_repeated(url: str) -> None:
     assert SECRET.replace(" ", "") not in str(refused.value)
 
 
+@pytest.mark.long  # SeaweedFS takes half a minute to come back
 async def test_a_service_that_dies_makes_nothing_visible_and_is_found_again_when_it_is_back(
     s3_credentials: None,
 ) -> None:
