@@ -51,7 +51,7 @@ def fencing(patch: Patch) -> None:
     def holds(thread: ThreadRow, incarnation: bytes, epoch: int) -> bool:
         return thread.incarnation == incarnation and thread.owner is not None
 
-    patch.setattr(memory_store, "_holds", holds)
+    patch.setattr(memory_store, "holds", holds)
 
 
 def divergence(patch: Patch) -> None:
@@ -130,7 +130,7 @@ def ends(patch: Patch) -> None:
         ledger.standing = before
 
     patch.setattr(_run, "end_in_place", in_words)
-    patch.setattr(memory_store, "_holds", lambda thread, incarnation, epoch: True)
+    patch.setattr(memory_store, "holds", lambda thread, incarnation, epoch: True)
 
 
 RULES: Mapping[Callable[[Patch], None], set[str]] = {
