@@ -6,6 +6,8 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 VENV := .venv
 BIN := $(VENV)/bin
 LOGS := $(VENV)/logs
+# The tests start hundreds of processes, and each would compile perdure again.
+unexport PYTHONDONTWRITEBYTECODE
 # The store of make crash and make soak: sqlite, postgres or dynamodb (a server of its own), or the URL of a server.
 STORE ?= sqlite
 SWEPT = $(VENV)/$(if $(filter sqlite,$(STORE)),dev,servers)
