@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from _run import run_seed
 
-QUICK = 400
+QUICK = 250
 FULL = 10_000
 CHUNK = 50
 
