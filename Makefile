@@ -25,7 +25,7 @@ help:
 	@echo 'make check   linters, types (mypy, pyright for 3.11 and 3.13) and the direction of imports'
 	@echo 'make test    the tests'
 	@echo 'make test-stores   the stores and backends that need a server, each on its own: installs the servers'
-	@echo 'make test-stores-full   the same, DynamoDB, and every seed'
+	@echo 'make test-stores-full   the same, all of DynamoDB, and every seed'
 	@echo 'make demo    a machine killed between a side effect and its checkpoint, and resumed'
 	@echo 'make crash   the long sweeps: crash points, kills at random, 10,000 seeds; STORE=postgres or dynamodb, or a URL'
 	@echo 'make soak    ten minutes of workers killed, stopped and replaced; SEED=1 names the plan, STORE the store'

@@ -17,17 +17,26 @@ from servers.postgres import postgres_url
 sys.path += [str(Path(__file__).parents[1] / "simulation"), str(Path(__file__).parents[2])]
 
 
+SAMPLE = 8
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave what takes long to the full sweep, and what needs DynamoDB Local, whose Java is slow to start."""
+    """Leave what takes long to the full sweep, and of what needs DynamoDB Local, which is slow, all but every
+    eighth."""
     if config.getoption("--full-sweep"):
         return
-    left = [item for item in items if item.get_closest_marker("long") or _needs_dynamodb(item)]
+    left = [item for item in items if item.get_closest_marker("long")]
+    slow = [item for item in items if item not in left and _needs_dynamodb(item)]
+    left += [item for n, item in enumerate(slow) if n % SAMPLE]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]
 
 
 def _needs_dynamodb(item: pytest.Item) -> bool:
-    return isinstance(item, pytest.Function) and "dynamodb_endpoint" in item.fixturenames
+    if not isinstance(item, pytest.Function):
+        return False
+    chosen = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return "dynamodb_endpoint" in item.fixturenames or "dynamodb_url" in chosen
 
 
 @pytest.fixture(scope="session")
@@ -103,10 +112,18 @@ def dynamodb_endpoint(dynamodb_service: str) -> Iterator[str]:
         yield dynamodb_service
 
 
+REGION = os.environ.get("AWS_DEFAULT_REGION", "us-east-1")
+
+
+@pytest.fixture
+def dynamodb_server(dynamodb_endpoint: str) -> str:
+    """The URL of a DynamoDB, which names no table."""
+    return f"dynamodb://?region={REGION}&endpoint={dynamodb_endpoint}"
+
+
 @pytest.fixture
 def dynamodb_url(dynamodb_endpoint: str) -> Iterator[str]:
     """The URL of a store of this test's own, whose table does not exist yet and is dropped afterwards."""
     table = f"test-{uuid.uuid4().hex}"
-    region = os.environ.get("AWS_DEFAULT_REGION", "us-east-1")
-    yield f"dynamodb://{table}?region={region}&endpoint={dynamodb_endpoint}"
-    dynamodb.drop(table, region, dynamodb_endpoint)
+    yield f"dynamodb://{table}?region={REGION}&endpoint={dynamodb_endpoint}"
+    dynamodb.drop(table, REGION, dynamodb_endpoint)

@@ -29,10 +29,10 @@ from perdure.stores._contract_make import after, commit_of, started
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture(params=["postgres"])
+@pytest.fixture(params=["postgres_schema", "dynamodb_url"])
 def url(request: pytest.FixtureRequest) -> str:
     """A store of the test's own."""
-    found: str = request.getfixturevalue(f"{request.param}_schema")
+    found: str = request.getfixturevalue(request.param)
     return found
 
 

@@ -32,7 +32,7 @@ def deps(storage: ObjectStorage) -> Deps:
     return attrs.evolve(runtime.deps, storage=storage)
 
 
-@pytest.fixture(params=["postgres_schema"])
+@pytest.fixture(params=["postgres_schema", "dynamodb_url"])
 def store_url(request: pytest.FixtureRequest) -> str:
     """A server's store of this test's own."""
     return str(request.getfixturevalue(request.param))
