@@ -149,10 +149,9 @@ class LookingIn:
         while self._hinted:
             address = self._hinted.pop()
             if address in self._runs:
-                query = Threads(workspace=address.workspace, thread_id=address.thread_id)
-                page = await self._store.page(query, limit=1)
+                row = await self._read(address)
                 if (run := self._runs.get(address)) is not None:
-                    await self._compare(run, page.rows[0] if page.rows else None)
+                    await self._compare(run, row)
 
     async def _look_at_long(self) -> None:
         """A step that is over sooner than two polls costs no query."""
@@ -164,7 +163,14 @@ class LookingIn:
         query = Threads(owner=self._worker, status="running")
         rows: dict[Address, ThreadRow] = {row.address: row async for row in rows_of(self._store, query)}
         for run in long:
-            await self._compare(run, rows.get(run.address))
+            # A store's list of what is owned may be behind; the thread's own row never is.
+            row = rows.get(run.address) or await self._read(run.address)
+            await self._compare(run, row)
+
+    async def _read(self, address: Address) -> ThreadRow | None:
+        query = Threads(workspace=address.workspace, thread_id=address.thread_id)
+        page = await self._store.page(query, limit=1)
+        return page.rows[0] if page.rows else None
 
     async def _compare(self, run: Run, row: ThreadRow | None) -> None:
         if row is None or row.epoch != run.ledger.epoch:

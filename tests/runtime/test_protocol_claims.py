@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import sleep
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import pytest
 from attrs import evolve
@@ -26,8 +26,10 @@ from harness.loop import EPOCH, SimLoop
 
 from perdure.machines import Accept, Append, Fire, Machine, Retry, State, Step, record
 from perdure.runtime._look import why
-from perdure.stores import Address, Inbox, ThreadRow
+from perdure.stores import Address, Inbox, MemoryStore, Page, Query, ThreadRow, Threads
 from perdure.stores import Signal as StoredSignal
+
+R = TypeVar("R")
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
@@ -513,3 +515,35 @@ async def test_r12_a_machine_that_is_unknown_or_newer_is_not_claimed(
 
 async def why_without_code(sim: Sim, row: ThreadRow) -> str:
     return await why(sim.store, None, row, sim.loop.now())
+
+
+class Long(Machine[Note, World], version=1, calls=CALLS):
+    """One step of several polls."""
+
+    working = State(initial=True)
+    done = State(final=True)
+    worked = working.to(done)
+
+    @working.handler
+    async def work(self, data: Note, step: Step[World]) -> Fire:
+        await sleep(SLOW.total_seconds())
+        return self.worked()
+
+
+class Behind(MemoryStore):
+    """Its list of what a worker owns shows nothing yet."""
+
+    async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:
+        if isinstance(query, Threads) and query.owner is not None:
+            return Page(rows=(), next=None)
+        return await super().page(query, after=after, limit=limit)
+
+
+@simulated
+async def test_a_long_step_is_kept_though_the_list_of_what_is_owned_is_behind(loop: SimLoop) -> None:
+    sim = Sim(loop, Long)
+    sim.store = Behind(clock=loop.now)
+    engine = await sim.engine()
+    await engine.start(Long)
+    row = await sim.until("ended")
+    assert (row.standing.state, row.epoch) == ("done", 1)
