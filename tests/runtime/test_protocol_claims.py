@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import sleep
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import pytest
 from attrs import evolve
@@ -26,10 +26,8 @@ from harness.loop import EPOCH, SimLoop
 
 from perdure.machines import Accept, Append, Fire, Machine, Retry, State, Step, record
 from perdure.runtime._look import why
-from perdure.stores import Address, Inbox, MemoryStore, Page, Query, ThreadRow, Threads
+from perdure.stores import Address, Inbox, MemoryStore, Page, ThreadRow, Threads
 from perdure.stores import Signal as StoredSignal
-
-R = TypeVar("R")
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
@@ -533,7 +531,7 @@ class Long(Machine[Note, World], version=1, calls=CALLS):
 class Behind(MemoryStore):
     """Its list of what a worker owns shows nothing yet."""
 
-    async def page(self, query: Query[R], /, *, after: str | None = None, limit: int = 100) -> Page[R]:
+    async def page(self, query: Any, /, *, after: str | None = None, limit: int = 100) -> Page[Any]:
         if isinstance(query, Threads) and query.owner is not None:
             return Page(rows=(), next=None)
         return await super().page(query, after=after, limit=limit)
