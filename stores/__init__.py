@@ -28,6 +28,7 @@ from ._kinds import (
 )
 from ._limits import (
     MAX_BODY,
+    MAX_CONSUMED,
     MAX_ID,
     MAX_NAME,
     MAX_OUTSIDE,
@@ -94,6 +95,7 @@ from ._workers import DefinitionRow, Share, Shared, WorkerRow
 
 __all__ = [
     "MAX_BODY",
+    "MAX_CONSUMED",
     "MAX_ID",
     "MAX_NAME",
     "MAX_OUTSIDE",

@@ -26,7 +26,7 @@ from ._contract_make import (
     write_of,
 )
 from ._errors import StaleClaim, TooLarge
-from ._limits import MAX_BODY, MAX_ID, MAX_NAME, MAX_OUTSIDE, MAX_WORKSPACE, MAX_WRITE
+from ._limits import MAX_BODY, MAX_CONSUMED, MAX_ID, MAX_NAME, MAX_OUTSIDE, MAX_WORKSPACE, MAX_WRITE
 from ._queries import Inbox, Items, Keys, Log, Memory, Messages, Threads
 from ._records import Address, Commit, KeyWrite, OutboxRow, Start
 from ._store import Store
@@ -251,7 +251,7 @@ def _sent(count: int) -> tuple[OutboxRow, ...]:
 
 
 async def check_limits_of_a_commit(kit: Kit) -> None:
-    """The same for a commit: names, bodies and the number of outside writes; a memory key is written once."""
+    """The same for a commit: names, bodies, how many signals and outside writes; a memory key is written once."""
     async with kit.open() as store:
         thread = await started(store)
         before = await _look(store)
@@ -259,6 +259,7 @@ async def check_limits_of_a_commit(kit: Kit) -> None:
         wrong: list[tuple[type[Exception], Commit]] = [
             (TooLarge, evolve(base, outbox=_sent(MAX_OUTSIDE + 1))),
             (TooLarge, evolve(base, outbox=_sent(MAX_OUTSIDE), messages=(b"",))),
+            (TooLarge, evolve(base, consumed=tuple(range(1, MAX_CONSUMED + 2)))),
             (TooLarge, evolve(base, log=evolve(base.log, payload=bytes(MAX_BODY + 1)))),
             (TooLarge, evolve(base, items=bytes(MAX_BODY + 1))),
             (TooLarge, evolve(base, messages=(bytes(MAX_BODY + 1),))),

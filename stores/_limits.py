@@ -34,6 +34,8 @@ MAX_WRITE = 3 * 1024 * 1024
 """Bytes of all bodies of one start, commit or ``restore``."""
 MAX_OUTSIDE = 64
 """Memory keys, checks, messages, artifacts, explicit keys and outbox entries that one commit may write."""
+MAX_CONSUMED = 16
+"""Inbox entries that one commit may take in."""
 MAX_SOURCES = 64
 """Names in an artifact's ``derived_from``, each of at most ``MAX_ID`` bytes."""
 MAX_RESTORED = 25
@@ -134,6 +136,11 @@ def check_commit(commit: Commit) -> None:
     check_body(f"a step's record of {thread}", commit.log.payload)
     check_body(f"what a step of {thread} appended", commit.items)
     _check_note(thread, commit.standing.note)
+    if len(commit.consumed) > MAX_CONSUMED:
+        raise TooLarge(
+            f"one commit of {thread} takes in {len(commit.consumed)} signals: at most {MAX_CONSUMED} fit; take "
+            "in the others with the next one"
+        )
     if not any(_outside(commit)):  # as of most steps
         return
     for message in commit.messages:

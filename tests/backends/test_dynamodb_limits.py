@@ -32,7 +32,7 @@ from perdure.stores._contract_make import (
     write_of,
 )
 from perdure.stores._dynamodb import DynamoDBStore
-from perdure.stores._limits import MAX_ID, MAX_NAME, MAX_OUTSIDE, MAX_SOURCES
+from perdure.stores._limits import MAX_CONSUMED, MAX_ID, MAX_NAME, MAX_OUTSIDE, MAX_SOURCES
 
 pytestmark = pytest.mark.anyio
 
@@ -42,17 +42,17 @@ NAMES = tuple(f"{number:02}".ljust(MAX_NAME, "k") for number in range(12))
 
 
 async def test_a_commit_of_as_many_and_as_large_parts_as_fit(dynamodb_url: str) -> None:
-    """A body of 256 KiB, 3 MiB in all, 64 rows outside of the thread of every kind, each at its longest."""
+    """A body of 256 KiB, 3 MiB in all, 64 rows outside of the thread of every kind, 16 signals, each at its longest."""
     async with DynamoDBStore(dynamodb_url) as store:
         thread = await started(store)
-        for number in range(3):
+        for number in range(MAX_CONSUMED):
             await store.deliver(signal_of(f"s{number}"))
-        thread = evolve(thread, inbox=3)
+        thread = evolve(thread, inbox=MAX_CONSUMED)
         commit = commit_of(
             thread,
             payload=bytes(256 * KIB),
             items=bytes(256 * KIB),
-            consumed=(1, 2, 3),
+            consumed=tuple(range(1, MAX_CONSUMED + 1)),
             messages=(bytes(256 * KIB),) * 8,
             memory=tuple(
                 write_of(f"{n:02}".ljust(MAX_NAME, "k"), bytes(KIB), 0, "n" * MAX_NAME) for n in range(12)

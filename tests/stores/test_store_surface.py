@@ -24,6 +24,7 @@ NAMES = {
     "key_of_row",
     "kind_of_row",
     "MAX_BODY",
+    "MAX_CONSUMED",
     "MAX_ID",
     "MAX_NAME",
     "MAX_OUTSIDE",
