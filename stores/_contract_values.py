@@ -251,7 +251,8 @@ def _sent(count: int) -> tuple[OutboxRow, ...]:
 
 
 async def check_limits_of_a_commit(kit: Kit) -> None:
-    """The same for a commit: names, bodies, how many signals and outside writes; a memory key is written once."""
+    """The same for a commit: names, bodies, how many signals and outside writes; no memory key is written
+    twice."""
     async with kit.open() as store:
         thread = await started(store)
         before = await _look(store)

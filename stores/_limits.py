@@ -138,8 +138,8 @@ def check_commit(commit: Commit) -> None:
     _check_note(thread, commit.standing.note)
     if len(commit.consumed) > MAX_CONSUMED:
         raise TooLarge(
-            f"one commit of {thread} takes in {len(commit.consumed)} signals: at most {MAX_CONSUMED} fit; take "
-            "in the others with the next one"
+            f"one commit of {thread} takes in {len(commit.consumed)} signals: at most {MAX_CONSUMED} fit; "
+            "take in the others with the next one"
         )
     if not any(_outside(commit)):  # as of most steps
         return

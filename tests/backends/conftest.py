@@ -80,14 +80,14 @@ def s3_endpoint(s3_service: str, s3_credentials: None) -> str:
 
 @pytest.fixture(scope="session")
 def moto_service() -> Iterator[str]:
-    """The endpoint of a second S3 service that the tests of this process share."""
+    """The endpoint of a second service of S3 and DynamoDB that the tests of this process share."""
     with moto.moto() as endpoint:
         yield endpoint
 
 
 @pytest.fixture
 def moto_endpoint(moto_service: str) -> Iterator[str]:
-    """A second S3 service, which lets in whoever has any credentials."""
+    """A second service, which lets in whoever has any credentials."""
     with logged_in("anybody", "any secret"):
         yield moto_service
 

@@ -42,7 +42,8 @@ NAMES = tuple(f"{number:02}".ljust(MAX_NAME, "k") for number in range(12))
 
 
 async def test_a_commit_of_as_many_and_as_large_parts_as_fit(dynamodb_url: str) -> None:
-    """A body of 256 KiB, 3 MiB in all, 64 rows outside of the thread of every kind, 16 signals, each at its longest."""
+    """A body of 256 KiB, 3 MiB in all, 64 rows outside of the thread of every kind, each at its longest, and
+    16 signals."""
     async with DynamoDBStore(dynamodb_url) as store:
         thread = await started(store)
         for number in range(MAX_CONSUMED):

@@ -1,4 +1,5 @@
-"""A second service that speaks S3: moto's server, which also encrypts by name, but checks no signatures."""
+"""A second service that speaks S3 and DynamoDB: moto's server, which also encrypts by name, but checks no
+signatures."""
 
 from __future__ import annotations
 
