@@ -113,8 +113,8 @@ def explain(where: str, error: Exception, *, opening: bool = False) -> StoreErro
         return TooLarge(f"{where}: the write is larger than DynamoDB takes; nothing of it was written")
     if judge(error) is Verdict.REFUSED:
         return StoreError(
-            f"{where}: the call was refused ({code}); nothing was done: look {code} up in AWS's documentation of "
-            "DynamoDB's errors, and in CloudTrail for what was asked"
+            f"{where}: the call was refused ({code}); nothing was done: look {code} up in DynamoDB's "
+            "documentation of errors, and in CloudTrail for what was asked"
         )
     if code in BUSY or "CancellationReasons" in _answer(error):
         return StoreUnavailable(f"{where} is too busy ({code}): try again later, or give it more capacity")
