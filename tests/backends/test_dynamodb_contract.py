@@ -10,7 +10,7 @@ from perdure.stores._dynamodb import DynamoDBStore
 from perdure.stores.contract import CHECKS, Check, Clock, Kit
 
 NOT_ON_MOTO = ("one_key_written_by_many", "session_under_concurrent_commits")
-"""Its transactions are not atomic: another's actions come in between looking at the conditions and writing."""
+"""Its transactions are not atomic: others come in between looking at the conditions and writing."""
 
 
 @pytest.mark.anyio
