@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
 
 import anyio
 import anyio.lowlevel
@@ -10,6 +11,7 @@ import anyio.to_thread
 import asyncpg
 import pytest
 from attrs import define, field
+from servers.pgbouncer import pgbouncer
 from servers.postgres import Postgres, postgres
 
 from perdure import Fire, Machine, Runtime, State, Step, record
@@ -103,6 +105,16 @@ async def test_a_server_that_is_killed_and_comes_back_loses_and_repeats_nothing(
         await anyio.to_thread.run_sync(server.start)
 
     await run_through(server.url, die)
+
+
+@pytest.mark.long
+async def test_a_server_behind_a_pooler_may_die_too(server: Postgres) -> None:
+    async def die() -> None:
+        await anyio.to_thread.run_sync(server.kill)
+        await anyio.to_thread.run_sync(server.start)
+
+    with pgbouncer(server.port) as url:
+        await run_through(url, die)
 
 
 async def test_connections_that_the_server_ends_are_made_anew(postgres_schema: str) -> None:
@@ -228,6 +240,30 @@ async def test_a_server_that_answers_no_more_is_given_up_and_taken_up_again(serv
         finally:
             server.thaw()
         with anyio.fail_after(60):
+            await beat_again(store)
+
+
+@pytest.mark.long
+async def test_whoever_uses_a_server_that_stands_still_can_leave(server: Postgres) -> None:
+    """asyncpg#547, #1356: to close a pool took for ever. A store, and a runtime with steps under way."""
+    url = f"{server.url}?connections=2&timeout=1"
+    options = {"grace": timedelta(0), "lease": timedelta(seconds=3)}
+    runtime = Runtime(machines=[Counting], store=f"{url}&schema=other", artifacts="memory:", **options)
+    try:
+        with anyio.fail_after(60):
+            async with PostgresStore(url) as store, runtime, anyio.create_task_group() as tasks:
+                await store.beat(worker_of("w1"))
+                for number in range(8):
+                    await runtime.start(Counting, Count(), thread_id=f"t{number}")
+                server.freeze()
+                for number in range(8):
+                    tasks.start_soon(store.start, start_of(f"t{number}"))
+                await anyio.lowlevel.checkpoint()
+                tasks.cancel_scope.cancel()
+    finally:
+        server.thaw()
+    with anyio.fail_after(60):
+        async with PostgresStore(url) as store:
             await beat_again(store)
 
 

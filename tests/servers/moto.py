@@ -4,12 +4,13 @@ signatures."""
 from __future__ import annotations
 
 import contextlib
-import socket
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+
+from .postgres import free_port
 
 PATIENCE = 60.0
 """Seconds that the server has to come up."""
@@ -18,9 +19,7 @@ PATIENCE = 60.0
 @contextlib.contextmanager
 def moto() -> Iterator[str]:
     """The endpoint of a new, empty service."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = int(found.getsockname()[1])
+    port = free_port()
     process = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,

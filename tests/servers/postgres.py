@@ -42,7 +42,7 @@ class Postgres:
 
     def __init__(self, folder: Path, *, durable: bool) -> None:
         self._data = folder / "data"
-        self._settings = {**SETTINGS, "port": str(_free_port())}
+        self._settings = {**SETTINGS, "port": str(free_port())}
         if not durable:
             self._settings |= {"fsync": "off", "full_page_writes": "off"}
         self._process: subprocess.Popen[bytes] | None = None
@@ -58,7 +58,7 @@ class Postgres:
 
     def make(self) -> None:
         """Lay out an empty database cluster."""
-        shutil.chown(self._data.parent, *_owner())
+        shutil.chown(self._data.parent, *owner())
         self._run(
             "initdb", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "-U", "postgres", "--no-sync"
         )
@@ -68,7 +68,7 @@ class Postgres:
         options = [f"-c{name}={value}" for name, value in self._settings.items()]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*_as_plain_user(), str(_bin() / "postgres"), "-D", str(self._data), *options],
+                [*as_plain_user(), str(_bin() / "postgres"), "-D", str(self._data), *options],
                 stdout=log,
                 stderr=log,
             )
@@ -113,7 +113,7 @@ class Postgres:
             self.stop()
 
     def _run(self, tool: str, *options: str) -> None:
-        command = [*_as_plain_user(), str(_bin() / tool), "-D", str(self._data), *options]
+        command = [*as_plain_user(), str(_bin() / tool), "-D", str(self._data), *options]
         ran = subprocess.run(command, capture_output=True, text=True, check=False)
         if ran.returncode:
             raise RuntimeError(f"{tool} of PostgreSQL failed: {ran.stdout}{ran.stderr}")
@@ -162,21 +162,24 @@ def _bin() -> Path:
     return folder
 
 
-def _as_plain_user() -> list[str]:
+def as_plain_user() -> list[str]:
+    """What a command that root must not run begins with."""
     if os.geteuid():
         return []
-    user, group = _owner()
+    user, group = owner()
     return ["setpriv", f"--reuid={user}", f"--regid={group}", "--clear-groups", "--"]
 
 
-def _owner() -> tuple[int, int]:
+def owner() -> tuple[int, int]:
+    """The user and group that such a command runs as."""
     if os.geteuid():
         return os.geteuid(), os.getegid()
     found = pwd.getpwnam(PLAIN_USER)
     return found.pw_uid, found.pw_gid
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of loopback that nobody has now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
