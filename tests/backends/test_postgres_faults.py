@@ -247,8 +247,9 @@ async def test_a_server_that_answers_no_more_is_given_up_and_taken_up_again(serv
 async def test_whoever_uses_a_server_that_stands_still_can_leave(server: Postgres) -> None:
     """asyncpg#547, #1356: to close a pool took for ever. A store, and a runtime with steps under way."""
     url = f"{server.url}?connections=2&timeout=1"
-    options = {"grace": timedelta(0), "lease": timedelta(seconds=3)}
-    runtime = Runtime(machines=[Counting], store=f"{url}&schema=other", artifacts="memory:", **options)
+    runtime = Runtime(
+        machines=[Counting], store=f"{url}&schema=other", artifacts="memory:", grace=timedelta(0)
+    )
     try:
         with anyio.fail_after(60):
             async with PostgresStore(url) as store, runtime, anyio.create_task_group() as tasks:
