@@ -97,9 +97,8 @@ class Job:
 
     async def _claim(self, request: ClaimRequest) -> None:
         assert request.only is not None
-        if not await self._owned(
-            request.only.thread_id
-        ):  # as a worker looks where its claim's reply was lost
+        # A claim whose reply was lost may still hold the thread's row: the next one passes it by until then.
+        while not await self._owned(request.only.thread_id):
             await self.store.claim(request)
 
     async def _n(self, name: str, least: int) -> bool:
