@@ -165,7 +165,7 @@ class LookingIn:
         for run in long:
             # A store's list of what is owned may be behind; the thread's own row never is.
             row = rows.get(run.address) or await self._read(run.address)
-            await self._compare(run, row)
+            await self._compare(run, row if row is not None and row.owner == self._worker else None)
 
     async def _read(self, address: Address) -> ThreadRow | None:
         query = Threads(workspace=address.workspace, thread_id=address.thread_id)

@@ -26,7 +26,7 @@ from harness.loop import EPOCH, SimLoop
 
 from perdure.machines import Accept, Append, Fire, Machine, Retry, State, Step, record
 from perdure.runtime._look import why
-from perdure.stores import Address, Inbox, MemoryStore, Page, ThreadRow, Threads
+from perdure.stores import Address, Inbox, MemoryStore, Page, Release, ThreadRow, Threads
 from perdure.stores import Signal as StoredSignal
 
 SECOND = 1_000_000
@@ -545,3 +545,24 @@ async def test_a_long_step_is_kept_though_the_list_of_what_is_owned_is_behind(lo
     await engine.start(Long)
     row = await sim.until("ended")
     assert (row.standing.state, row.epoch) == ("done", 1)
+
+
+@simulated
+async def test_a_long_step_whose_thread_nobody_owns_any_more_is_given_up(loop: SimLoop) -> None:
+    sim = Sim(loop, Long)
+    engine = await sim.engine()
+    await engine.start(Long)
+    await sleep(1)
+    row = await sim.row()
+    put_aside = Release(
+        address=row.address,
+        incarnation=row.incarnation,
+        epoch=row.epoch,
+        status="waiting",
+        wake=None,
+        inbox_seen=0,
+    )
+    await sim.store.release([put_aside])
+    await sleep(SLOW.total_seconds() / 2)
+    holder: Any = engine.runtime._running._worker
+    assert holder.runs == {}
