@@ -6,6 +6,7 @@ import os
 import sys
 import uuid
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -21,13 +22,14 @@ SAMPLE = 8
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave what takes long to the full sweep, and of what needs DynamoDB Local, which is slow, all but every
-    eighth."""
+    """Leave what takes long to the full sweep, and of what needs DynamoDB Local, which is slow, all but each
+    file's first and every eighth behind it."""
     if config.getoption("--full-sweep"):
         return
     left = [item for item in items if item.get_closest_marker("long")]
     slow = [item for item in items if item not in left and _needs_dynamodb(item)]
-    left += [item for n, item in enumerate(slow) if n % SAMPLE]
+    for _, of_file in groupby(slow, key=lambda item: item.path):
+        left += [item for n, item in enumerate(of_file) if n % SAMPLE]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]
 
