@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Protocol
 
@@ -77,6 +78,7 @@ class Holder(Protocol):
     @property
     def draining(self) -> bool: ...
     def lease_holds(self) -> bool: ...
+    def expecting(self) -> AbstractContextManager[None]: ...
     def take(self, claim: Claim) -> Run: ...
 
 
@@ -223,14 +225,15 @@ class Claiming:
         if self._suspects and self._holder.runs:
             return await self._look_for_suspects()
         request = await self._request(room, suspects=self._suspects)
-        claimed = await self._ask(request)
-        self._late.claimed(request, claimed)
-        self._next_wake = claimed.next_wake
-        for claim in claimed.claims:
-            run = self._holder.take(claim)
-            run.inbox.looked_at = claimed.now
-            if self._suspects:
-                self._suspect = run
+        with self._holder.expecting():
+            claimed = await self._ask(request)
+            self._late.claimed(request, claimed)
+            self._next_wake = claimed.next_wake
+            for claim in claimed.claims:
+                run = self._holder.take(claim)
+                run.inbox.looked_at = claimed.now
+                if self._suspects:
+                    self._suspect = run
         self._suspects = claimed.suspects if not self._suspects else bool(claimed.claims)
         return len(claimed.claims) == room or (self._suspects and not self._holder.runs)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import anyio
@@ -118,8 +119,29 @@ class LookingIn:
         self._poll = poll
         self._hinted: set[Address] = set()
         self._told = asyncio.Event()
+        self._claims = 0
+        """Claims that are under way."""
+        self._early: set[Address] = set()
+        """What was heard during them of threads that do not run here: a claim may bring them, without what
+        came behind its look."""
         self._at_work: dict[Address, object] = {}
         """What ran handlers at the last poll."""
+
+    @contextmanager
+    def expecting(self) -> Generator[None]:
+        """A claim is under way, until the runs of what it brings are there."""
+        self._claims += 1
+        try:
+            yield
+        finally:
+            self._claims -= 1
+            if not self._claims:
+                self._early.clear()
+
+    def came(self, address: Address) -> None:
+        """A claim has brought this thread."""
+        if address in self._early:
+            self.hear(address)
 
     def hear(self, address: Address) -> None:
         """Something may have come for this thread."""
@@ -128,6 +150,8 @@ class LookingIn:
             run.inbox.told = True
             self._hinted.add(address)
             self._told.set()
+        elif self._claims:
+            self._early.add(address)
 
     async def keep(self) -> None:
         """Look for as long as the worker lives, also while it drains."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -229,6 +230,7 @@ class Worker:
         if self.draining:
             run.drain()
         self.runs[run.address] = run
+        self._looking.came(run.address)
         self._idle.clear()
         task = asyncio.get_running_loop().create_task(self._drive(run))
         self._tasks[task] = run
@@ -304,6 +306,10 @@ class Worker:
         alone = self.claiming.alone
         return not self.draining and not alone and len(self.runs) < self.options.concurrency
 
+    def expecting(self) -> AbstractContextManager[None]:
+        """See ``LookingIn.expecting``."""
+        return self._looking.expecting()
+
     def be_unsure(self) -> None:
         """See ``Claiming.be_unsure``."""
         self.claiming.be_unsure()
@@ -314,7 +320,8 @@ class Worker:
         self._starts += 1
         self._started.clear()
         try:
-            yield
+            with self._looking.expecting():
+                yield
         finally:
             self._starts -= 1
             if not self._starts:
@@ -324,7 +331,9 @@ class Worker:
         """A signal was accepted by this process: its thread is told, or claimed. False where this worker
         neither runs it nor has room for it."""
         run = self.runs.get(address)
-        if run is not None:
+        if run is None:
+            self._looking.hear(address)
+        else:
             run.offer(row)
         self.claiming.wake()
         return run is not None or self.takes_new

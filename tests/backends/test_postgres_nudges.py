@@ -55,11 +55,12 @@ def elsewhere(url: str, poll: timedelta = NEVER) -> Runtime[Any]:
 
 
 async def listeners(url: str, *, end: bool = False) -> int:
+    """How many listen: what still runs LISTEN hears nothing yet."""
     name = channel_of(url.rpartition("=")[2])
     admin = await asyncpg.connect(url.partition("?")[0])
     counted = "count(*) FILTER (WHERE pg_terminate_backend(pid))" if end else "count(*)"
     count: int = await admin.fetchval(
-        f"SELECT {counted} FROM pg_stat_activity WHERE query LIKE $1", f"LISTEN%{name}%"
+        f"SELECT {counted} FROM pg_stat_activity WHERE state = 'idle' AND query LIKE $1", f"LISTEN%{name}%"
     )
     await admin.close()
     return count

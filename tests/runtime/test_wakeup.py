@@ -23,7 +23,7 @@ from perdure.runtime import Parked, Runtime
 from perdure.runtime._env import Env
 from perdure.runtime._liveness import Mark, take_mark
 from perdure.runtime._wakeup import LONGEST_PATH, RUNG, Bell, hear_nudge, open_ear
-from perdure.stores import Address, MemoryStore, StoreUnavailable, open_store
+from perdure.stores import Address, MemoryStore, StoreUnavailable, Threads, open_store
 from perdure.stores._contract_make import worker_of
 
 NEVER = timedelta(hours=1)
@@ -385,6 +385,40 @@ async def test_what_comes_while_a_thread_is_given_up_is_claimed_again_at_once(lo
     sim.store.commit = and_then_a_signal  # type: ignore[method-assign]
     await engine.start(Waiter)
     async with asyncio.timeout(60):
+        assert (await thread.result()).state == "done"
+
+
+@pytest.mark.parametrize("told_by", ["another process", "a client beside the worker"])
+@pytest.mark.parametrize("brings", ["claim", "start"])
+@simulated
+async def test_what_comes_while_a_claim_is_on_its_way_here_is_taken_in_without_a_poll(
+    loop: SimLoop, brings: str, told_by: str
+) -> None:
+    sim = Sim(loop, Waiter, poll=NEVER)
+    engine = await sim.engine()
+    worker = engine.runtime._running._worker
+    assert worker is not None
+    write = getattr(sim.store, brings)
+    thread = sim.thread(Waiter)
+
+    async def then_a_signal(asked: Any) -> Any:
+        """It comes behind the store's look and before its reply."""
+        reply = await write(asked)
+        if (await sim.store.page(Threads(workspace="w", thread_id="t", owner=worker.worker))).rows:
+            setattr(sim.store, brings, write)
+            client = sim.client() if told_by == "another process" else engine.runtime
+            await client.thread(Waiter, thread_id="t", workspace="w").signal(Waiter.close, id="c")
+            if told_by == "another process":
+                worker._heard(thread.address)
+        return reply
+
+    setattr(sim.store, brings, then_a_signal)
+    async with asyncio.timeout(60):
+        if brings == "start":
+            await engine.start(Waiter)
+        else:
+            await sim.client().start(Waiter, Note(), thread_id="t", workspace="w")
+            worker._heard(None)
         assert (await thread.result()).state == "done"
 
 
