@@ -29,6 +29,8 @@ from ._journal import is_checkpoint
 from ._ledger import Ledger
 from ._look import living_workers, rows_of
 from ._progress import Progress, loaded, messages_of
+from ._spill import bare, whole
+from ._spilled import PUT_BACK, BodyLost
 from ._turns import Turns
 
 TRIES = 5
@@ -89,8 +91,13 @@ class Checker:
         definition = self.definitions.get(row.machine)
         if definition is None:
             return self.claim(_row_of(row), ())
-        claim = await claim_of(self.store, row)
-        return self.claim(claim, await messages_of(self.store, definition, claim))
+        claim = await claim_of(bare(self.store), row)
+        try:
+            claim = await whole(self.store, claim)
+            messages = await messages_of(self.store, definition, claim)
+        except BodyLost as error:
+            return Checked(thread=row, findings=(_lost(row, error),))
+        return self.claim(claim, messages)
 
     def claim(self, claim: Claim, messages: Sequence[bytes]) -> Checked:
         """Look at one thread as a claim brings it, and at the messages of the session that it sees."""
@@ -226,6 +233,11 @@ def _other_code(row: ThreadRow, definition: Definition) -> Finding:
         mend=f"version={definition.version + 1} in the class line of {definition.machine.__name__}",
         fault=False,
     )
+
+
+def _lost(row: ThreadRow, error: BodyLost) -> Finding:
+    mend = f"none: {PUT_BACK}; until then the thread parks as unreadable, and can be terminated"
+    return Finding(about="body", what=f"of {_bare(error.where, row)}", reason=error.said, mend=mend)
 
 
 def _unreadable(

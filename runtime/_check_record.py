@@ -23,7 +23,7 @@ class Finding:
 
     about: str
     """What it is about: machine, version, definition, state, data, signal, timer, event, read, effect,
-    branch."""
+    branch, body."""
     what: str
     """Which one, by name."""
     reason: str

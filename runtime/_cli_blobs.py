@@ -229,6 +229,13 @@ async def _to_verify(store: Store, workspace: str, refs: Sequence[str]) -> Async
         yield await record_of(store, workspace, ref)
 
 
+def put_by(row: ArtifactRow) -> str:
+    """Who put it: a step, whoever uploaded it, or a signal, which does not say who sends it."""
+    if row.thread_id is None:
+        return f"upload by {row.principal}"
+    return f"signal to {row.thread_id}" if row.seq is None else f"{row.thread_id}@{row.seq}"
+
+
 async def _what_is_wrong(
     blobs: ArtifactBackend, row: ArtifactRow, advance: Callable[[int], None]
 ) -> str | None:
@@ -248,8 +255,9 @@ def _tell_wrong(out: Output, row: ArtifactRow, wrong: str) -> None:
     if out.as_json:
         out.json({"id": row.id, "sha256": row.sha256, "thread": row.thread_id, "wrong": wrong})
     else:
-        by = "an upload" if row.thread_id is None else f"of thread {row.thread_id!r} at seq {row.seq}"
-        out.line(f"{row.id}  {wrong}: {by}, sha256 {row.sha256}; putting the same bytes again mends it")
+        out.line(
+            f"{row.id}  {wrong}: {put_by(row)}, sha256 {row.sha256}; putting the same bytes again mends it"
+        )
 
 
 # --- progress -------------------------------------------------------------------------------------

@@ -13,23 +13,20 @@ from perdure.artifacts import ArtifactBackend, NoSuchBlob
 from perdure.machines import Unreadable
 from perdure.stores import ArtifactRow, Artifacts, Memory, Store, Threads
 
-from ._cli_blobs import Depot, record_of
+from ._cli_blobs import Depot, put_by, record_of
 from ._cli_load import BadInput
 from ._cli_text import Output, Styled
 from ._cli_units import size_text, time_text
 from ._context import moment
 from ._env import Env
-from ._look import rows_of
+from ._look import rows_left, rows_of
 from ._provenance import MORE
+from ._spilled import is_spilled, words_of_lost
 from ._step_memory import value_at
 from ._stored_data import stored_data
 
 MOST_NODES = 1000
 """Lines of one tree."""
-
-
-def _by(row: ArtifactRow) -> str:
-    return f"upload by {row.principal}" if row.thread_id is None else f"{row.thread_id}@{row.seq}"
 
 
 def _json(row: ArtifactRow) -> dict[str, Any]:
@@ -66,7 +63,7 @@ async def ls(out: Output, depot: Depot, thread: str | None, after: str | None, l
                 row.id,
                 row.media_type,
                 size_text(row.size_bytes),
-                _by(row),
+                put_by(row),
                 time_text(row.created),
                 time_text(row.expires),
             )
@@ -91,7 +88,7 @@ async def show(out: Output, depot: Depot, ref: str) -> None:
         ("size      ", size_text(row.size_bytes)),
         ("sha256    ", row.sha256),
         ("bytes     ", "there" if there else "missing: putting the same bytes again mends it"),
-        ("put by    ", _by(row)),
+        ("put by    ", put_by(row)),
         ("principal ", row.principal),
         ("created   ", time_text(row.created)),
         *([("expires   ", time_text(row.expires))] if row.expires is not None else []),
@@ -147,7 +144,7 @@ def _node_line(node: Node) -> Iterator[object]:
     yield Styled(_source_text(node.name), "bold" if node.row is not None else "")
     if node.row is not None:
         row = node.row
-        yield f"  {row.media_type}, {size_text(row.size_bytes)}, {_by(row)}, {time_text(row.created)}"
+        yield f"  {row.media_type}, {size_text(row.size_bytes)}, {put_by(row)}, {time_text(row.created)}"
     elif node.name.startswith("art_"):
         yield Styled("  its record is gone", "yellow")
     if node.above:
@@ -215,18 +212,22 @@ def _tell_dangling(out: Output, where: str, ref: dict[str, Any], missing: list[s
 
 
 async def _values(store: Store, workspace: str) -> AsyncIterator[tuple[str, Any]]:
+    told = Output(as_json=False, stream=sys.stderr)
     async for thread in rows_of(store, Threads(workspace=workspace)):
         where = f"thread {thread.address.thread_id!r}"
         try:
             yield where, await stored_data(store, thread)
         except Unreadable as error:
-            told = Output(as_json=False, stream=sys.stderr)
             told.line(f"{where}: its data is passed over, since it cannot be read: {error}")
     now = Env().now()
-    async for row in rows_of(store, Memory(workspace=workspace), 100):
-        value = value_at(row, now)
-        if value is not None:
-            yield f"memory {row.namespace}/{row.key}", msgspec.json.decode(value)
+    async for row in rows_left(store, Memory(workspace=workspace), workspace, 100):
+        value, where = value_at(row, now), f"memory {row.namespace}/{row.key}"
+        if value is None:
+            continue
+        if is_spilled(value):
+            told.line(f"{where}: passed over, since it cannot be read: {words_of_lost(value)}")
+        else:
+            yield where, msgspec.json.decode(value)
 
 
 def _refs_in(value: Any) -> Iterator[dict[str, Any]]:

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 
 import attrs
 import msgspec
+from anyio import to_thread
 
 from perdure.artifacts import ArtifactBackend, open_artifacts
 from perdure.machines import Definition, NotStorable, Unreadable
@@ -109,7 +110,8 @@ def store_at(
     """
 
     async def opening(stack: AsyncExitStack) -> ArtifactBackend:
-        return await stack.enter_async_context(backend_at(artifacts, runtime))
+        backend = await to_thread.run_sync(backend_at, artifacts, runtime)
+        return await stack.enter_async_context(backend)
 
     given = url or (DEFAULT_STORE if runtime is None else runtime.store)
     store = open_store(given, read_only=read_only, create=False) if isinstance(given, str) else given

@@ -11,7 +11,7 @@ import typer
 from ._cli_options import AsJson, Code, StoreURL, Workspace, run_async
 
 if TYPE_CHECKING:
-    from perdure.stores import Store
+    from perdure.stores import MemoryRow, Store
 
     from ._cli_text import Output
     from ._client_memory import ClientMemory, Fact
@@ -135,25 +135,26 @@ async def _ls(
     from perdure.stores import MAX_WORKSPACE, Memory, check_name
 
     from ._cli_load import BadInput
-    from ._client_memory import fact_of
     from ._env import Env
+    from ._spill import bare, with_body_of
     from ._step_memory import value_at
 
     check_name("workspace", workspace, MAX_WORKSPACE)
     async with opened as store:
         try:
-            page = await store.page(
+            page = await bare(store).page(
                 Memory(workspace=workspace, namespace=namespace), after=after, limit=limit
             )
         except ValueError as error:
             raise BadInput(f"--after: {error}: give what `perdure memory ls` printed") from None
-    now = Env().now()
-    facts = [fact_of(row.namespace, row) for row in page.rows if value_at(row, now) is not None]
+        now = Env().now()
+        rows = [row for row in page.rows if value_at(row, now) is not None]
+        seen = [_seen(await with_body_of(store, row, workspace)) for row in rows]
     if out.as_json:
-        out.json({"facts": [_json(fact) for fact in facts], "next": page.next})
+        out.json({"facts": [_json(*each) for each in seen], "next": page.next})
         return
     out.table(
-        ("namespace", "key", "version", "written", "by", "expires", "value"), [_cells(f) for f in facts]
+        ("namespace", "key", "version", "written", "by", "expires", "value"), [_cells(*each) for each in seen]
     )
     if page.next is not None:
         out.line("more: perdure memory ls --after ", page.next)
@@ -170,18 +171,24 @@ def history_command(
     """Show every version of a fact that is kept, oldest first: one line each."""
     from ._cli_text import Output
 
-    out = Output(as_json=as_json)
+    run_async(_history(Output(as_json=as_json), _store(store, runtime), workspace, namespace, key))
 
-    async def work(memory: ClientMemory) -> None:
-        async for fact in memory.history(namespace, key, workspace=workspace):
+
+async def _history(out: Output, opened: Store, workspace: str, namespace: str, key: str) -> None:
+    from perdure.stores import MAX_WORKSPACE, Memory, check_name
+
+    from ._look import rows_left
+
+    check_name("workspace", workspace, MAX_WORKSPACE)
+    query = Memory(workspace=workspace, namespace=namespace, key=key, history=True)
+    async with opened as store:
+        async for row in rows_left(store, query, workspace):
             if out.as_json:
-                out.json(_json(fact))
+                out.json(_json(*_seen(row)))
             else:
-                _, _, version, written, by, expires, value = _cells(fact)
+                _, _, version, written, by, expires, value = _cells(*_seen(row))
                 until = f", until {expires}" if expires else ""
                 out.line(f"{version:>4}  {written}  {by}{until}  {value}")
-
-    run_async(_inside(_store(store, runtime), work))
 
 
 def rm_command(
@@ -224,8 +231,29 @@ async def _inside(opened: Store, work: Callable[[ClientMemory], Awaitable[T]]) -
         return await work(ClientMemory(store, Env()))
 
 
-def _json(fact: Fact[Any]) -> dict[str, Any]:
+def _seen(row: MemoryRow) -> tuple[Fact[Any], str]:
+    """A stored version, and what is wrong where its value cannot be read: the others are listed still."""
+    from attrs import evolve
+
+    from perdure.machines import Unreadable
+
+    from ._client_memory import fact_of
+    from ._spilled import is_spilled, words_of_lost
+
+    if row.value is not None and is_spilled(row.value):
+        wrong = words_of_lost(row.value)
+    else:
+        try:
+            return fact_of(row.namespace, row), ""
+        except Unreadable as error:
+            wrong = str(error)
+    return fact_of(row.namespace, evolve(row, value=None)), wrong
+
+
+def _json(fact: Fact[Any], wrong: str = "") -> dict[str, Any]:
+    said = {"wrong": wrong} if wrong else {}
     return {
+        **said,
         "namespace": fact.namespace,
         "key": fact.key,
         "version": fact.version,
@@ -238,11 +266,11 @@ def _json(fact: Fact[Any]) -> dict[str, Any]:
     }
 
 
-def _cells(fact: Fact[Any]) -> tuple[Any, ...]:
+def _cells(fact: Fact[Any], wrong: str) -> tuple[Any, ...]:
     """A fact's columns; its value on one line, cut where it is long."""
     from ._cli_text import as_json
 
-    value = "deleted" if fact.value is None else as_json(fact.value)
+    value = wrong or ("deleted" if fact.value is None else as_json(fact.value))
     return (
         fact.namespace,
         fact.key,

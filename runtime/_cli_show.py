@@ -18,8 +18,9 @@ from ._cli_text import STATUS_STYLES, Output, Styled, short
 from ._context import moment
 from ._env import Env
 from ._incoming import LATE
-from ._look import find_thread, late_words, named_signals, pending_signals, rows_of
+from ._look import find_thread, late_words, named_signals, pending_signals, rows_left
 from ._progress import owned_values
+from ._spilled import is_spilled, words_of_lost
 from ._stored_data import stored_data
 
 KINDS = {
@@ -96,7 +97,7 @@ async def _talk(store: Store, row: ThreadRow) -> Talk | None:
         incarnation=row.incarnation,
     )
     count, last = 0, b"null"
-    async for message in rows_of(store, query):
+    async for message in rows_left(store, query, row.address.workspace):
         if count == MOST_MESSAGES:
             return Talk(messages=count, more=True, last=_message(last))
         count, last = count + 1, message.payload
@@ -104,6 +105,8 @@ async def _talk(store: Store, row: ThreadRow) -> Talk | None:
 
 
 def _message(payload: bytes) -> Any:
+    if is_spilled(payload):
+        return f"cannot be read: {words_of_lost(payload)}"
     try:
         return msgspec.json.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -15,13 +15,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 
 from attrs import evolve, frozen
 
 from perdure.artifacts import ArtifactBackend, Blob
-from perdure.machines import Unreadable
 from perdure.stores import ArtifactRow, Artifacts, Expire, Expired, Memory, MemoryRow, Micros, Store
 
 from ._bounds import check_span
@@ -139,9 +137,8 @@ async def _cited(store: Store, row: MemoryRow, now: Micros) -> AsyncIterator[str
     if value is None:
         return
     values = [value]
-    if is_spilled(value):
-        with suppress(Unreadable):  # what is gone cites nothing
-            values.append((await with_body_of(store, row, row.workspace)).value or b"")
+    if is_spilled(value):  # what is gone cites nothing more
+        values.append((await with_body_of(store, row, row.workspace)).value or b"")
     for each in values:
         for found in _SHA256.findall(each):
             yield found.decode()

@@ -23,6 +23,7 @@ from perdure.stores import (
     Store,
     StoredRow,
     ThreadRow,
+    TooLarge,
     WorkerRow,
     bytes_of_row,
     key_of_row,
@@ -48,6 +49,10 @@ PATIENCE = 60.0
 """Seconds for which a batch without an answer is sent again."""
 
 GO_ON = "run the same command again: it goes on from there"
+LEFT = (
+    "It was written before rows had that limit, and keeps this store from being copied; the source is as it "
+    "was, and the target holds a part of it"
+)
 
 
 class CannotCopy(PerdureError):
@@ -254,19 +259,23 @@ class Load:
     async def send(self) -> None:
         """Restore what was taken."""
         batches, self._batches, self._bytes = self._batches, [[]], 0
-        answers: list[Exception] = []
+        answers: list[CannotCopy] = []
 
         async def restore(batch: Sequence[StoredRow]) -> None:
             try:
                 await _restore(self._target, batch)
-            except (CannotCopy, RestoreConflict) as error:
+            except TooLarge as error:
+                answers.append(CannotCopy(f"{error}. {LEFT}"))
+            except CannotCopy as error:
                 answers.append(error)
+            except RestoreConflict as error:
+                answers.append(_changed(str(error)))
 
         async with anyio.create_task_group() as group:
             for batch in filter(None, batches):
                 group.start_soon(restore, batch)
         for error in answers:
-            raise error if isinstance(error, CannotCopy) else _changed(str(error))
+            raise error
 
 
 async def _restore(target: Store, batch: Sequence[StoredRow]) -> None:

@@ -37,7 +37,7 @@ from ._errors import NoSuchThread
 from ._journal import Body, Entry, decode_body, entries_of_visit, is_checkpoint, said_of
 from ._progress import Progress, load
 from ._reserved import CANCEL, RESERVED, TERMINATE, ends_on_cancel, said_by
-from ._spill import bare
+from ._spill import bare, with_body_of
 
 
 async def rows_of(store: Store, query: Query[Any], limit: int = 500) -> AsyncIterator[Any]:
@@ -50,6 +50,13 @@ async def rows_of(store: Store, query: Query[Any], limit: int = 500) -> AsyncIte
         if page.next is None:
             return
         after = page.next
+
+
+async def rows_left(store: Store, query: Query[Any], workspace: str, limit: int = 500) -> AsyncIterator[Any]:
+    """All rows of a query where a body that is gone must not keep the others from being read: its row still
+    holds an envelope (``is_spilled``)."""
+    async for row in rows_of(bare(store), query, limit):
+        yield await with_body_of(store, row, workspace)
 
 
 async def living_workers(store: Store, env: Env) -> list[WorkerRow]:

@@ -126,7 +126,7 @@ async def whole(store: Store, claim: Claim) -> Claim:
 
 
 async def with_body_of(store: Store, row: R, workspace: str) -> R:
-    """A row of the bare store with its body. ``Unreadable`` where that is gone."""
+    """A row of the bare store with its body, or still with the envelope where that is gone."""
     return await store.body_read(row, workspace) if isinstance(store, SpillingStore) else row
 
 
@@ -302,8 +302,8 @@ class SpillingStore:
         return await self._whole(claim, strict=True)
 
     async def body_read(self, row: R, workspace: str) -> R:
-        """A row of the store itself with its body. ``Unreadable`` where that is gone."""
-        return await self._read(row, workspace)
+        """A row of the store itself with its body, or with its envelope where that is gone."""
+        return await self._read(row, workspace, strict=False)
 
     async def _whole(self, claim: Claim, *, strict: bool) -> Claim:
         if not has_spilled(claim):

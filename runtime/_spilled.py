@@ -32,6 +32,9 @@ MAGIC = b"\x00perdure:spilled\x00"
 """No JSON begins so."""
 _ENVELOPE = re.compile(re.escape(MAGIC) + rb'"([0-9a-f]{64})" ([0-9]{1,12})')
 
+PUT_BACK = "put it back from a backup (`perdure artifacts put` takes the same bytes)"
+"""What mends a body that is gone."""
+
 Swap = Callable[[bytes], bytes]
 
 
@@ -61,12 +64,21 @@ def spilled_in(body: bytes, where: str = "a row") -> Spilled:
     return Spilled(found[1].decode(), int(found[2]))
 
 
+class BodyLost(Unreadable):
+    """What lies in the artifacts for a row is missing or damaged there. ``where``: which row that is."""
+
+    def __init__(self, where: str, said: str) -> None:
+        super().__init__(f"{where}: {said}: {PUT_BACK}")
+        self.where = where
+        self.said = said
+
+
 def words_of_lost(body: bytes) -> str:
     """What is wrong with a row that holds an envelope still once it was read."""
     spilled = spilled_in(body)
     return (
         f"its {spilled.size_bytes:,} bytes lie in the artifacts as blob {spilled.sha256}, missing or "
-        "damaged there: put it back from a backup"
+        f"damaged there: {PUT_BACK}"
     )
 
 
@@ -78,11 +90,11 @@ async def read_spilled(artifacts: ArtifactBackend, workspace: str, body: bytes, 
     except ArtifactsUnavailable as error:
         raise StoreUnavailable(f"{where}: its body cannot be read now: {error}") from error
     except ArtifactError as error:
-        raise Unreadable(
-            f"{where}: its body of {spilled.size_bytes:,} bytes lies in the artifacts, in workspace "
-            f"{workspace!r} as blob {spilled.sha256}, and that cannot be read ({type(error).__name__}: "
-            f"{error}): put it back from a backup"
-        ) from error
+        said = (
+            f"its body of {spilled.size_bytes:,} bytes lies in the artifacts, in workspace {workspace!r} as "
+            f"blob {spilled.sha256}, and that cannot be read ({type(error).__name__}: {error})"
+        )
+        raise BodyLost(where, said) from error
 
 
 # --- the bodies of rows ---------------------------------------------------------------------------

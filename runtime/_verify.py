@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any, Literal, get_args
@@ -27,7 +28,7 @@ from perdure.stores import (
 from ._journal import Body, Entry, decode_body, holds, relinked
 from ._keys import digest
 from ._ledger import side_digest
-from ._look import DAMAGE, rows_of
+from ._look import DAMAGE, rows_left, rows_of
 from ._reserved import RESERVED
 from ._spill import bare, with_body_of
 from ._spilled import is_spilled, words_of_lost
@@ -96,16 +97,17 @@ async def verify(store: Store, thread: ThreadRow) -> Verified:
 
 async def _beside(store: Store, thread: ThreadRow) -> _Beside:
     address = thread.address
+    workspace = address.workspace
     messages: dict[int, tuple[bytes, ...]] = {}
-    query = Messages(workspace=address.workspace, session=thread.session, incarnation=thread.incarnation)
-    async for message in rows_of(store, query):
+    query = Messages(workspace=workspace, session=thread.session, incarnation=thread.incarnation)
+    async for message in rows_left(store, query, workspace):
         messages[message.at] = (*messages.get(message.at, ()), message.payload)
     memory, expired = await _memory(store, thread)
-    owned = Artifacts(workspace=address.workspace, thread_id=address.thread_id)
+    owned = Artifacts(workspace=workspace, thread_id=address.thread_id)
     return _Beside(
         thread=thread,
-        items={row.n: row.payload async for row in rows_of(store, Items(address=address))},
-        inbox=[row async for row in rows_of(store, Inbox(address=address))],
+        items={row.n: row.payload async for row in rows_left(store, Items(address=address), workspace)},
+        inbox=[row async for row in rows_left(store, Inbox(address=address), workspace)],
         messages=messages,
         artifacts={row.id: row async for row in rows_of(store, owned)},
         memory=memory,
@@ -136,6 +138,10 @@ class _Checker:
         self._beside = beside
         self.rows = self.purged = self.beside = 0
         self.open: list[int] = []
+        self._said: Counter[int] = Counter()
+        """Messages that rows were found to have written, by moment."""
+        self._last = {row.at: row.n for row in log}
+        """The last row of each moment: a clock that is coarse, or was set back, gives one to several."""
 
     def run(self) -> Broken | None:
         previous = self._thread.incarnation
@@ -162,6 +168,9 @@ class _Checker:
             return None
         try:
             body = decode_body(row.payload)
+            lost = None if body.side is None else self._lost(row)
+            if lost is not None:
+                return Broken(n=row.n, seq=row.seq, part="beside", note=f"beside it: {words_of_lost(lost)}")
             side = self._side(row, body) if body.side is not None else None
         except DAMAGE as error:
             note = f"its payload is sealed, and cannot be read: {error}"
@@ -176,9 +185,26 @@ class _Checker:
 
     def _side(self, row: LogRow, body: Body) -> bool | None:
         """Whether what lies beside the row has its digest; None: it cannot be told."""
-        if any(side_digest(parts) == body.side for parts in _parts(row, body, self._beside)):
-            return True
+        for messages in self._messages(row):
+            parts = _parts(row, body, self._beside, messages)
+            if any(side_digest(each) == body.side for each in parts):
+                self._said[row.at] += len(messages)
+                return True
         return None if _leaves_no_trace(row, body.entries) or self._beside.expired else False
+
+    def _messages(self, row: LogRow) -> Iterator[tuple[bytes, ...]]:
+        """What the row may have said: messages of its moment follow the rows' order."""
+        left = self._beside.messages.get(row.at, ())[self._said[row.at] :]
+        fewest = len(left) if self._last[row.at] == row.n else 0
+        for count in range(len(left), fewest - 1, -1):
+            yield left[:count]
+
+    def _lost(self, row: LogRow) -> bytes | None:
+        """The first envelope beside the row: its body is gone from the artifacts."""
+        beside = self._beside
+        written = (each.value for each in beside.memory if each.seq == row.seq)
+        bodies = (beside.items.get(row.n), *beside.messages.get(row.at, ()), *written)
+        return next(filter(is_spilled, bodies), None)
 
     def _end(self, head: bytes) -> Broken | None:
         thread, n = self._thread, len(self._log)
@@ -191,6 +217,9 @@ class _Checker:
 
     def _inbox(self) -> Broken | None:
         for row in self._beside.inbox:
+            if is_spilled(row.payload):
+                note = f"inbox entry {row.number} ({row.id}): {words_of_lost(row.payload)}"
+                return Broken(n=len(self._log), seq=row.consumed or 0, part="inbox", note=note)
             wanted = digest(row.event) if row.event in RESERVED else digest(row.event, row.payload)
             if row.digest != wanted:
                 note = f"inbox entry {row.number} ({row.id}) is not what its digest says"
@@ -228,14 +257,14 @@ def _variants(row: LogRow, thread: ThreadRow) -> Iterator[tuple[Part, LogRow]]:
         yield "epoch", evolve(row, epoch=epoch)
 
 
-def _parts(row: LogRow, body: Body, beside: _Beside) -> Iterator[dict[str, Any]]:
+def _parts(row: LogRow, body: Body, beside: _Beside, messages: tuple[bytes, ...]) -> Iterator[dict[str, Any]]:
     """What the row may have written beside it, in each order that it may have had."""
     parts: dict[str, Any] = {}
     taken = {entry.number for entry in beside.inbox if entry.consumed == row.seq}
     if row.kind != "start":
         parts["consumed"] = tuple(e["number"] for e in body.entries if e.get("number") in taken)
     parts["items"] = beside.items.get(row.n)
-    parts["messages"] = beside.messages.get(row.at, ())
+    parts["messages"] = messages
     artifacts = [beside.artifacts.get(e["id"]) for e in body.entries if e["k"] == "artifact"]
     if artifacts:
         parts["artifacts"] = tuple(artifacts)

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import anyio
 import pytest
+from attrs import evolve
 from harness.cli import FORBIDDEN, NASTY, Perdure
 
 from perdure import (
@@ -34,7 +35,9 @@ from perdure import (
 )
 from perdure.artifacts import open_artifacts
 from perdure.runtime import _cli_lineage
+from perdure.runtime._cli_blobs import put_by
 from perdure.stores import Artifacts, SQLiteStore
+from perdure.stores._contract_make import artifact_of
 
 PAGE, DRAFT, REPORT = b"a page", b"a draft", b"the report"
 
@@ -309,8 +312,8 @@ def test_verify_reads_all_and_names_what_is_damaged_or_missing(cli: Perdure, ids
     said = cli("artifacts", "verify")
     assert said.status == 1
     [page, draft, count] = said.lines
-    assert page.startswith(f"{ids['page']}  missing: an upload, sha256 ")
-    assert draft.startswith(f"{ids['draft']}  damaged: of thread 'book/1' at seq 0, sha256 ")
+    assert page.startswith(f"{ids['page']}  missing: upload by user:ada, sha256 ")
+    assert draft.startswith(f"{ids['draft']}  damaged: book/1@0, sha256 ")
     assert count == "1 good, 2 damaged or missing"
     told = [json.loads(line) for line in cli("artifacts", "verify", "--json").lines]
     assert [each.get("wrong") for each in told] == ["missing", "damaged", None]
@@ -554,3 +557,10 @@ def test_what_the_shell_put_a_client_reads(cli: Perdure, ids: Ids) -> None:
             return row.sha256, b"".join([chunk async for chunk in blobs.open("default", row.sha256)])
 
     assert anyio.run(look) == (ref["sha256"], b"from the shell")
+
+
+def test_who_put_a_record_is_a_step_an_upload_or_a_signal() -> None:
+    row = artifact_of("art_1", "t")
+    assert put_by(evolve(row, seq=3)) == "t@3"
+    assert put_by(evolve(row, seq=None)) == "signal to t", "what a signal brought in has no step"
+    assert put_by(evolve(row, thread_id=None, seq=None, principal="ada")) == "upload by ada"

@@ -12,7 +12,7 @@ from harness.cli import FORBIDDEN, NASTY, Perdure
 from perdure import Namespace, record
 from perdure.runtime._client_memory import ClientMemory
 from perdure.runtime._env import Env
-from perdure.stores import Expire, SQLiteStore
+from perdure.stores import MAX_BODY, Expire, SQLiteStore
 
 
 @record
@@ -156,3 +156,29 @@ def test_nothing_that_a_terminal_would_obey_is_shown(cli: Perdure) -> None:
         for more in ([], ["--json"]):
             said = cli("memory", *arguments, *more)
             assert not any(each in said.out + said.err for each in FORBIDDEN), arguments
+
+
+def test_what_cannot_be_read_keeps_no_other_fact_from_being_listed(
+    cli: Perdure, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("artifacts").mkdir()
+    for version in ("a", "b"):
+        monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(version * MAX_BODY)))
+        assert cli("memory", "put", "customer", "ada", "-").status == 0
+    [blob] = [path for path in Path("artifacts").rglob("*") if path.is_file() and b"bbb" in path.read_bytes()]
+    blob.unlink()
+    assert cli("memory", "put", "customer", "bo", '"here"').status == 0
+    lost = f"its {MAX_BODY + 2:,} bytes lie in the artifacts as blob "
+    ada, bo = cli("memory", "ls").lines[1:]
+    assert lost in ada
+    assert bo.endswith('"here"')
+    [ada, bo] = json.loads(cli("memory", "ls", "--json").out)["facts"]
+    assert (ada["key"], ada["version"], ada["value"], ada["wrong"][: len(lost)]) == ("ada", 3, None, lost)
+    assert (bo["value"], "wrong" in bo) == ("here", False)
+    code, large, gone = cli("memory", "history", "customer", "ada").lines
+    assert ("red" in code, '"aaa' in large, lost in gone) == (True, True, True)
+    told = cli("memory", "get", "customer", "ada")
+    assert (told.status, "put it back from a backup" in told.err) == (2, True)
+    dangling = cli("artifacts", "dangling")
+    assert (dangling.status, dangling.lines) == (0, ["nothing dangles"])
+    assert dangling.err.startswith("memory customer/ada: passed over, since it cannot be read: its ")

@@ -16,6 +16,7 @@ from harness.store import FaultyStore, every
 from perdure.runtime._copy import CannotCopy, Tally, copy_store, side_by_side
 from perdure.runtime._env import Env
 from perdure.stores import (
+    MAX_BODY,
     MAX_RESTORED,
     ROW_KINDS,
     MemoryStore,
@@ -266,6 +267,16 @@ async def test_large_rows_come_in_small_pages_and_batches() -> None:
     assert set(asked[1:]) - {100} == {33}
     assert await everything(new) == await everything(old)
     assert max(len(rows) for name, rows in faulty.writes if name == "restore") == 12
+
+
+@pytest.mark.anyio
+async def test_a_row_from_before_the_limits_is_named() -> None:
+    old = MemoryStore()
+    await old.remember(remember_of("k", b"1", None))
+    [[versions]] = [list(old._tables.memory.values())]
+    versions[0] = evolve(versions[0], value=bytes(MAX_BODY + 1))
+    with pytest.raises(CannotCopy, match=r"a memory row, .*'k'.* has 262,145 bytes: .* before rows had that"):
+        await copied(old, MemoryStore())
 
 
 def test_the_command_copies_a_store_and_says_so(cli: Perdure, at_desk: Path) -> None:

@@ -24,6 +24,7 @@ from perdure.machines import (
     Step,
     record,
 )
+from perdure.runtime._check_store import check_store
 from perdure.runtime._client_memory import ClientMemory
 from perdure.runtime._collect import collect
 from perdure.runtime._look import history
@@ -112,6 +113,18 @@ class Gathering(Machine[Gathered, World], version=1):
     @tell.received
     def told(self, data: Gathered, told: Told) -> Accept:
         return self.tell(lines=[told.text])
+
+
+class Talking(Machine[Everything, World], version=1):
+    """Starts with everything."""
+
+    waiting = State(initial=True)
+    done = State(final=True)
+    tell = waiting.to(done).on_signal(Told)
+
+
+def said(content: str) -> Message:
+    return Message(role="user", content=content)
 
 
 class Collecting:
@@ -252,6 +265,72 @@ async def test_a_thread_whose_body_is_gone_parks_and_says_so_until_it_is_back(
     await thread.signal(Gathering.close, id="3")
     await sim.until("ended")
     assert list((await thread.data()).lines) == [LARGE + "t", LARGE + "told"]
+
+
+MESSAGES = Messages(workspace="w", session="s")
+MEMORY = Memory(workspace="w", history=True)
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        (Log(address=T), "of row 0 of its journal"),
+        (Items(address=T), "of what row 0 of its journal appended"),
+        (Inbox(address=T), "of signal '1'"),
+        (Messages(workspace="w", session="t"), "of session 't': message 1"),
+    ],
+)
+@simulated
+async def test_a_check_tells_of_a_thread_whose_body_is_gone_and_of_the_others(
+    loop: SimLoop, query: Query[Any], words: str
+) -> None:
+    sim = Sim(loop, Talking)
+    for thread_id in ("beside", "t", "zoe"):
+        data = Everything(text=LARGE + thread_id, lines=(LARGE + thread_id,), talk=(said(LARGE + thread_id),))
+        await sim.client().start(Talking, data, thread_id=thread_id, workspace="w")
+    await sim.thread(Talking).signal(Talking.tell, Told(text=LARGE + "told"), id="1")
+    body = body_of((await sim.store_rows(query))[0]) or b""
+    lost = sim.artifacts._blobs.pop(("w", spilled_in(body).sha256))
+    report = await check_store(sim.whole, {"Talking": Talking._definition})
+    [checked] = report.stopped
+    [finding] = checked.findings
+    assert (report.looked_at, checked.thread.address) == (3, T)
+    assert (finding.about, finding.what) == ("body", words)
+    assert finding.reason.startswith(
+        f"its body of {spilled_in(body).size_bytes:,} bytes lies in the artifacts"
+    )
+    assert spilled_in(body).sha256 in finding.reason
+    assert finding.mend.startswith("none: put it back from a backup")
+    sim.artifacts._blobs["w", spilled_in(body).sha256] = lost
+    assert not (await check_store(sim.whole, {"Talking": Talking._definition})).found
+
+
+@pytest.mark.parametrize(
+    ("query", "at", "part"),
+    [
+        (Log(address=T), 0, "payload"),
+        (Items(address=T), 0, "beside"),
+        (MESSAGES, 1, "beside"),
+        (MEMORY, 0, "beside"),
+        (Inbox(address=T), 0, "inbox"),
+    ],
+)
+@simulated
+async def test_verification_names_the_first_row_whose_body_is_gone(
+    loop: SimLoop, query: Query[Any], at: int, part: str
+) -> None:
+    sim = Sim(loop, Heavy)
+    await begin(sim)
+    row = await sim.until("ended")
+    verified = await verify(sim.whole, row)
+    assert (verified.broken, verified.rows) == (None, row.n)
+    spilled = [body for row in await sim.store_rows(query) if is_spilled(body := body_of(row))]
+    sha256 = spilled_in(spilled[at] or b"").sha256
+    sim.artifacts._blobs.pop(("w", sha256))
+    broken = (await verify(sim.whole, row)).broken
+    assert broken is not None
+    assert broken.part == part
+    assert f"lie in the artifacts as blob {sha256}, missing or damaged there" in broken.note
 
 
 @simulated

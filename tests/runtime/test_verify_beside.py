@@ -2,16 +2,30 @@
 
 import contextlib
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+from harness.engine import Sim, World, simulated
+from harness.loop import SimLoop
 
-from perdure import Call, Fire, Machine, Namespace, Runtime, State, Step, effect, record
+from perdure import (
+    Call,
+    Conversation,
+    Fire,
+    Machine,
+    Message,
+    Namespace,
+    Runtime,
+    State,
+    Step,
+    effect,
+    record,
+)
 from perdure.runtime._look import find_thread
 from perdure.runtime._verify import Verified, verify
-from perdure.stores import Address, SQLiteStore
-
-pytestmark = pytest.mark.anyio
+from perdure.stores import Address, Log, SQLiteStore
 
 
 @record
@@ -71,6 +85,7 @@ def damage_it(path: Path, statements: tuple[str, ...]) -> None:
             assert database.execute(statement).rowcount == 1, statement
 
 
+@pytest.mark.anyio
 async def test_memory_and_artifacts_are_those_that_were_written(tmp_path: Path) -> None:
     found = await verified(tmp_path / "a.db")
     assert found.broken is None
@@ -79,6 +94,7 @@ async def test_memory_and_artifacts_are_those_that_were_written(tmp_path: Path) 
     assert found.beside + len(found.open) <= found.rows
 
 
+@pytest.mark.anyio
 @pytest.mark.parametrize(
     "damage",
     [
@@ -94,9 +110,58 @@ async def test_what_was_changed_beside_a_row_breaks_it(damage: str, tmp_path: Pa
     assert found.broken.part == "beside"
 
 
+@pytest.mark.anyio
 async def test_memory_that_has_expired_is_no_damage(tmp_path: Path) -> None:
     found = await verified(
         tmp_path / "a.db", "UPDATE memory SET value = NULL, expires = NULL WHERE key = 'a'"
     )
     assert found.broken is None
     assert found.beside == 1
+
+
+@record
+class Talk:
+    said: Annotated[Sequence[Message], Conversation()] = ()
+
+
+class Quick(Machine[Talk, World], version=1):
+    """Says two things, then one, then nothing, all at one moment."""
+
+    begins = State(initial=True)
+    goes_on = State()
+    silent = State()
+    done = State(final=True)
+    began = begins.to(goes_on)
+    went_on = goes_on.to(silent)
+    was_silent = silent.to(done)
+
+    @begins.handler
+    async def begin(self, data: Talk, step: Step[World]) -> Fire:
+        return self.began(said=[Message(role="user", content=each) for each in ("a", "b")])
+
+    @goes_on.handler
+    async def go_on(self, data: Talk, step: Step[World]) -> Fire:
+        return self.went_on(said=[Message(role="user", content="c")])
+
+    @silent.handler
+    async def be_silent(self, data: Talk, step: Step[World]) -> Fire:
+        return self.was_silent()
+
+
+@pytest.mark.parametrize("lost", [None, 0, 1, 2])
+@simulated
+async def test_messages_of_one_moment_are_those_of_their_rows(loop: SimLoop, lost: int | None) -> None:
+    """A clock that is coarse, or was set back, gives one moment to several rows."""
+    sim = Sim(loop, Quick)
+    engine = await sim.engine()
+    await engine.start(Quick, Talk(), session="s")
+    thread = await sim.until("ended")
+    log = await sim.store_rows(Log(address=thread.address))
+    moments = {row.at for row in log if row.kind == "transition"}
+    assert len(moments) == 1, "or this proves nothing"
+    assert (await verify(sim.store, thread)).broken is None
+    if lost is not None:
+        del sim.store._tables.messages["w", "s"][lost]
+        broken = (await verify(sim.store, thread)).broken
+        assert broken is not None
+        assert broken.part == "beside"
