@@ -36,14 +36,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from servers.rooms import FILES, room, server
 
-from crash import everything_job, summary_job
+from crash import everything_job, spilling_job, summary_job
 from crash.killing import Points
 from crash.mutants import MUTANTS
 
 STUCK = 30
 """Seconds after which a child counts as stuck, and is killed by its own alarm."""
 RESTARTS = 4
-JOBS: dict[str, Any] = {"everything": everything_job, "summary": summary_job}
+JOBS: dict[str, Any] = {"everything": everything_job, "spilling": spilling_job, "summary": summary_job}
 
 
 @define

@@ -31,6 +31,16 @@ def test_points_of_a_machine_that_uses_everything(store: str, full_sweep: bool) 
     assert len(report["points"]) >= POINTS_IN_ALL - 20
 
 
+def test_points_of_a_machine_whose_bodies_lie_outside_of_the_store(store: str, full_sweep: bool) -> None:
+    """While what nothing holds is deleted again and again, without a grace."""
+    report = sweep(store, "spilling", "points", "--every", "1" if full_sweep else "5")
+    assert report["faults"] == []
+    assert report["kills"] >= report["runs"] // 2
+    assert report["points"].count("before upload") >= 8
+    if full_sweep:
+        assert sweep(store, "spilling", "pairs", "--count", "100", "--seed", "3")["faults"] == []
+
+
 @pytest.mark.parametrize("job", ["summary", "everything"])
 def test_pairs_of_points(store: str, job: str, full_sweep: bool) -> None:
     report = sweep(store, job, "pairs", "--count", "500" if full_sweep else "4", "--seed", "11")
