@@ -103,7 +103,9 @@ class Spilling(Machine[Heavy, World], calls=[think, send]):
     @working.handler
     async def work(self, data: Heavy, step: Step[World]) -> Fire:
         thought = await step.call(think, data.text)
-        await step.memory.update(facts, "k", lambda fact: Told(text=(fact.text if fact else "") + data.text))
+        await step.memory.update(
+            facts, "k", lambda fact: Told(text=(fact.text if fact else "") + data.text + "m")
+        )
         return self.worked(lines=[thought, data.text], talk=[Message(role="assistant", content=thought)])
 
     @sending.handler
