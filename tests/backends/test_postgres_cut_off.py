@@ -110,7 +110,6 @@ def worker(world: World, between: Proxy, url: str, landed: Landed) -> Runtime[Wo
     )
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("late", [False, True])
 async def test_a_worker_that_is_cut_off_past_its_lease_is_fenced_and_does_nothing_twice(
     late: bool, postgres_schema: str

@@ -133,6 +133,34 @@ async def test_connections_that_the_server_ends_are_made_anew(postgres_schema: s
     await run_through(f"{postgres_schema}&application_name={name}", end_connections)
 
 
+async def test_a_connection_that_the_server_ends_during_commit_is_nobodys_trouble(
+    postgres_schema: str,
+) -> None:
+    """langgraph#7304: a trigger that waits for the commit ends the connection there, every so often."""
+    async with PostgresStore(postgres_schema):
+        pass
+    schema = postgres_schema.rpartition("=")[2]
+    admin = await asyncpg.connect(postgres_schema.partition("?")[0], server_settings={"search_path": schema})
+    await admin.execute(
+        """CREATE SEQUENCE rows_that_were_to_be;
+        CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            IF nextval('SCHEMA.rows_that_were_to_be') % 60 = 0 THEN
+                PERFORM pg_terminate_backend(pg_backend_pid());
+            END IF;
+            RETURN NULL;
+        END $$;
+        CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON log DEFERRABLE INITIALLY DEFERRED
+            FOR EACH ROW EXECUTE FUNCTION die()""".replace("SCHEMA", schema)
+    )
+
+    async def nothing() -> None:
+        pass
+
+    await run_through(postgres_schema, nothing)
+    assert await admin.fetchval("SELECT last_value FROM rows_that_were_to_be") >= THREADS * (TRANSITIONS + 1)
+    await admin.close()
+
+
 async def beat_on(store: PostgresStore) -> None:
     """Until it is refused: the server's processes hear of a change one after the other."""
     while True:
@@ -181,6 +209,35 @@ async def test_calls_that_are_cancelled_while_they_wait_for_a_connection_leak_no
         with anyio.fail_after(60):
             assert (await store.start(start_of("t1"))).created
             assert [thread.address.thread_id for thread in await rows(store, Threads())] == ["t1"]
+
+
+async def test_machines_go_on_while_those_who_look_at_them_are_cancelled(postgres_schema: str) -> None:
+    """asyncpg#467, #1356: a cancelled acquire leaked its slot, here one of two."""
+    url = f"{postgres_schema}&connections=2"
+    async with Runtime(machines=[Counting], store=url, artifacts="memory:") as runtime:
+        ended: list[int] = []
+
+        async def one(number: int) -> None:
+            thread = await runtime.start(Counting, Count(), thread_id=f"t{number}")
+            assert (await thread.result()).data == Count(number=TRANSITIONS)
+            ended.append(number)
+
+        async def look(number: int) -> None:
+            await runtime.thread(Counting, thread_id=f"t{number}").history()
+
+        with anyio.fail_after(120):
+            async with anyio.create_task_group() as tasks:
+                for number in range(200):
+                    tasks.start_soon(one, number)
+                while not ended:
+                    await anyio.lowlevel.checkpoint()
+                for _ in range(5):
+                    async with anyio.create_task_group() as looking:
+                        for number in ended[:10]:
+                            looking.start_soon(look, number)
+                        await anyio.lowlevel.checkpoint()
+                        looking.cancel_scope.cancel()
+        assert len(ended) == 200
 
 
 async def test_a_transaction_that_takes_too_long_leaves_nobody_its_connection(
@@ -241,6 +298,18 @@ async def test_a_server_that_answers_no_more_is_given_up_and_taken_up_again(serv
             server.thaw()
         with anyio.fail_after(60):
             await beat_again(store)
+
+
+async def test_to_open_a_store_on_a_server_that_stands_still_is_refused_in_time(server: Postgres) -> None:
+    server.freeze()
+    try:
+        with anyio.fail_after(60), pytest.raises(StoreUnavailable, match="did not answer in time"):
+            async with PostgresStore(f"{server.url}?timeout=1"):
+                raise AssertionError("it answers")
+    finally:
+        server.thaw()
+    async with PostgresStore(server.url) as store:
+        await beat_again(store)
 
 
 @pytest.mark.long

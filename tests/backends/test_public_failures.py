@@ -15,16 +15,15 @@ from harness.blobs import (
     sizes_are_stored_whole,
 )
 from harness.values import a_lone_surrogate_is_refused, values_survive
+from harness.writers import processes_that_write_at_once_lose_nothing
 from s3_tools import Outside, outside
 
 from perdure import Accept, Append, Fire, Machine, Runtime, State, Step, record
 from perdure.artifacts import MemoryArtifacts
 from perdure.artifacts._s3_upload import PART
 from perdure.runtime import Parked
-from perdure.stores import MAX_ID, Log, MemoryStore, Store, Threads, TooLarge, open_store
+from perdure.stores import MAX_ID, MemoryStore, Store, TooLarge, open_store
 from perdure.stores._clock import system_clock
-from perdure.stores._contract_kit import rows
-from perdure.stores._contract_make import after, commit_of, started
 
 pytestmark = pytest.mark.anyio
 
@@ -142,33 +141,9 @@ async def test_a_long_inbox_is_taken_in_whole_and_in_order(url: str, full_sweep:
 # --- several processes, and their connections ------------------------------------------------------
 
 
-async def test_a_reader_that_pauses_blocks_no_writer_and_sees_what_it_began_with(url: str) -> None:
-    """Yuxi#875, uipath-langchain#222: a slow reader of the history held the lock."""
-    names = ("a", "b", "c", "d")
-
-    async def work(name: str) -> None:
-        async with open_store(url) as store:
-            thread = await started(store, name)
-            for _ in range(50):
-                commit = commit_of(thread)
-                await store.commit(commit)
-                thread = after(thread, commit)
-
-    async with open_store(url) as reader:
-        thread = await started(reader, "history")
-        for _ in range(4):
-            commit = commit_of(thread)
-            await reader.commit(commit)
-            thread = after(thread, commit)
-        page = await reader.page(Log(address=thread.address), limit=2)
-        with anyio.fail_after(120):
-            async with anyio.create_task_group() as group:
-                for name in names:
-                    group.start_soon(work, name)
-        rest = await reader.page(Log(address=thread.address), after=page.next)
-        assert [row.n for row in (*page.rows, *rest.rows)] == list(range(5))
-        counts = {row.address.thread_id: row.n for row in await rows(reader, Threads())}
-        assert counts == {"history": 5, **dict.fromkeys(names, 51)}
+async def test_processes_that_write_at_once_lose_nothing(url: str, full_sweep: bool) -> None:
+    few = 200 if full_sweep else 50
+    await processes_that_write_at_once_lose_nothing(url, commits=few if url.startswith("dynamodb:") else 500)
 
 
 # --- ids -------------------------------------------------------------------------------------------

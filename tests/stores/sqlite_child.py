@@ -15,19 +15,15 @@ from typing import Any
 
 import aiosqlite
 
-from perdure.stores import Log, SQLiteStore, Store, StoreError
+from perdure.stores import Log, SQLiteStore, StoreError
 from perdure.stores._contract_make import (
     address_of,
     after,
     commit_of,
     committed,
-    request_of,
-    signal_of,
     start_of,
-    worker_of,
     write_of,
 )
-from perdure.stores._records import ThreadRow
 from perdure.stores._sqlite_schema import MIGRATIONS
 
 HERE = Path(__file__)
@@ -69,27 +65,6 @@ def open_at_once(database: Path, version: int) -> None:
 
 def tell(text: str) -> None:
     os.write(1, f"{text}\n".encode())
-
-
-async def work(database: str, name: str, commits: str) -> None:
-    """One thread of this process, with signals and claims between its commits; tells what it has claimed."""
-    claimed: list[str] = []
-    async with SQLiteStore(database) as store:
-        await store.beat(worker_of(name))
-        thread = (await store.start(start_of(name, owner=name))).thread
-        for i in range(int(commits)):
-            if i % 10 == 0:
-                await store.deliver(signal_of(f"s{i}", name))
-                request = request_of(name, machines={"Shared": 1}, limit=1)
-                claimed += [each.thread.address.thread_id for each in (await store.claim(request)).claims]
-            thread = await go_on(store, thread)
-    tell(" ".join(claimed))
-
-
-async def go_on(store: Store, thread: ThreadRow) -> ThreadRow:
-    commit = commit_of(thread, payload=os.urandom(500))
-    await store.commit(commit)
-    return after(thread, commit)
 
 
 async def write_until_killed(database: str, threads: str) -> None:
@@ -143,7 +118,7 @@ async def stop_half_way(database: str, version: str) -> None:
 
 
 ACTS: dict[str, Callable[..., Coroutine[None, None, None]]] = {
-    act.__name__: act for act in (work, write_until_killed, open_and_write, stop_half_way)
+    act.__name__: act for act in (write_until_killed, open_and_write, stop_half_way)
 }
 
 if __name__ == "__main__":
