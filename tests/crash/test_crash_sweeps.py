@@ -25,7 +25,7 @@ def test_every_point_of_the_example(store: str) -> None:
 
 
 def test_points_of_a_machine_that_uses_everything(store: str, full_sweep: bool) -> None:
-    report = sweep(store, "everything", "points", "--every", "1" if full_sweep else "17")
+    report = sweep(store, "everything", "points", "--every", "1" if full_sweep else "29")
     assert report["faults"] == []
     assert report["kills"] >= report["runs"] // 2
     assert len(report["points"]) >= POINTS_IN_ALL - 20
@@ -33,7 +33,7 @@ def test_points_of_a_machine_that_uses_everything(store: str, full_sweep: bool) 
 
 def test_points_of_a_machine_whose_bodies_lie_outside_of_the_store(store: str, full_sweep: bool) -> None:
     """While what nothing holds is deleted again and again, without a grace."""
-    report = sweep(store, "spilling", "points", "--every", "1" if full_sweep else "5")
+    report = sweep(store, "spilling", "points", "--every", "1" if full_sweep else "8")
     assert report["faults"] == []
     assert report["kills"] >= report["runs"] // 2
     assert report["points"].count("before upload") >= 8
@@ -56,7 +56,7 @@ def test_kills_from_outside_at_any_time(store: str, job: str, full_sweep: bool) 
 
 @pytest.mark.parametrize("job", ["summary", "everything"])
 def test_a_world_that_answers_differently_each_time(store: str, job: str, full_sweep: bool) -> None:
-    every = "1" if full_sweep else "2" if job == "summary" else "19"
+    every = "1" if full_sweep else "3" if job == "summary" else "37"
     report = sweep(store, job, "points", "--moving", "--every", every)
     assert report["faults"] == []
 
