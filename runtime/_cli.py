@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 from collections.abc import Sequence
-from typing import cast
+from typing import Annotated, cast
 
 import typer
 
@@ -42,6 +42,26 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _tell_version(asked: bool) -> None:
+    from importlib.metadata import version
+
+    if asked:
+        typer.echo(f"perdure {version('perdure')}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_tell_version, is_eager=True, help="Say which version this is."),
+    ] = False,
+) -> None:
+    """What every command shares: nothing but this option."""
+
+
 for group in (
     _cli_threads,
     _cli_serve,

@@ -16,6 +16,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from perdure import __version__
 from perdure.runtime import _cli
 
 APP = '''
@@ -630,3 +631,8 @@ def test_a_reader_that_goes_away_is_no_error(here: Path) -> None:
     os.close(writes)
     assert ran.returncode == 1
     assert ran.stderr == ""
+
+
+def test_the_version_is_that_of_the_package(perdure: Perdure) -> None:
+    said = perdure("--version")
+    assert (said.status, said.lines) == (0, [f"perdure {__version__}"])
