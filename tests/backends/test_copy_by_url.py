@@ -6,20 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from harness.copying import Silent
 
-from perdure.runtime._copy import Tally, copy_store
+from perdure.runtime._copy import copy_store
 from perdure.runtime._env import Env
 from perdure.stores import ROW_KINDS, Rows, SQLiteStore, Store, StoredRow, open_store
 from perdure.stores._contract_restore import _stage
 from perdure.stores.contract import Clock
-
-
-class Silent:
-    def kind(self, tally: Tally, /) -> None:
-        pass
-
-    def verifying(self) -> None:
-        pass
 
 
 @pytest.fixture(params=["postgres_schema", "dynamodb_url"])

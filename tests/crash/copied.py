@@ -23,8 +23,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from harness.copying import Silent
+
 from crash.killing import KillingStore, Points
-from perdure.runtime._copy import Tally, copy_store
+from perdure.runtime._copy import copy_store
 from perdure.runtime._env import Env
 from perdure.stores import ROW_KINDS, ClaimRequest, Rows, SQLiteStore, Store, Threads
 from perdure.stores._contract_make import artifact_of, commit_of, signal_of, start_of, write_of
@@ -32,14 +34,6 @@ from perdure.stores._contract_make import artifact_of, commit_of, signal_of, sta
 THREADS = 40
 STUCK = 60
 """Seconds after which a child is killed by its own alarm."""
-
-
-class Silent:
-    def kind(self, tally: Tally, /) -> None:
-        pass
-
-    def verifying(self) -> None:
-        pass
 
 
 async def fill(folder: Path) -> None:

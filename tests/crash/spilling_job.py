@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
 from crash.everything import SETTLE, SOON, World
+from crash.everything_job import arrivals as arrivals
+from crash.everything_job import world as world
 from crash.killing import KillingStore, Points
-from crash.receiver import ask, start_receiver, stop_receiver
 from perdure.artifacts import ArtifactBackend, open_artifacts
 from perdure.machines import (
     ABSENT,
@@ -113,16 +114,6 @@ class Spilling(Machine[Heavy, World], calls=[think, send]):
         return self.sent(sent=await step.call(send, data.lines[0]))
 
 
-@contextmanager
-def world(folder: Path) -> Iterator[int]:
-    """The receiver in a forked process; its port."""
-    pid, port = start_receiver()
-    try:
-        yield port
-    finally:
-        stop_receiver(pid)
-
-
 async def run(
     folder: Path, url: str, port: int, name: str, points: Points, *, moving: bool
 ) -> dict[str, Any]:
@@ -177,12 +168,6 @@ async def _collect(store: SpillingStore, blobs: ArtifactBackend) -> None:
     while True:
         await collect(store, blobs, Env().now, grace=timedelta(0))
         await asyncio.sleep(0)
-
-
-async def arrivals(port: int, name: str) -> list[dict[str, Any]]:
-    """What arrived."""
-    arrived: list[dict[str, Any]] = await ask(port, op="arrivals", run=name)
-    return arrived
 
 
 def faults(
